@@ -1,0 +1,119 @@
+"""Proves that the place where a durable agent keeps its state survives crashes, races and bad input.
+
+Every public name can be imported from here, and is loaded only when it is asked for: a pytest run that uses nothing
+of this package pays nothing for it.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from pytest_wfstate import samples
+    from pytest_wfstate.contracts import (
+        ApprovalField,
+        CheckpointKey,
+        CheckpointMeta,
+        Edge,
+        Edits,
+        EffectStore,
+        PausedStore,
+        PausedWorkflow,
+        ResumePoint,
+        ResumeStore,
+        RunId,
+        RunStore,
+        SideEffectRecord,
+        Snapshot,
+        SnapshotStore,
+        Stage,
+        StageStep,
+        StepKind,
+        TaskStatus,
+        Workflow,
+        WorkflowCheckpoint,
+        WorkflowDefinition,
+        WorkflowExecutionState,
+        WorkflowStep,
+        WorkflowStepState,
+    )
+    from pytest_wfstate.errors import CannotLock, CorruptRecord, InvalidId, NotFound, WfstateError
+    from pytest_wfstate.stores.colour import as_async, as_sync
+    from pytest_wfstate.stores.file import (
+        FileEffectStore,
+        FilePausedStore,
+        FileResumeStore,
+        FileRunStore,
+        FileSnapshotStore,
+    )
+    from pytest_wfstate.stores.memory import (
+        MemoryEffectStore,
+        MemoryPausedStore,
+        MemoryResumeStore,
+        MemoryRunStore,
+        MemorySnapshotStore,
+    )
+
+__all__ = [
+    "ApprovalField",
+    "CannotLock",
+    "CheckpointKey",
+    "CheckpointMeta",
+    "CorruptRecord",
+    "Edge",
+    "Edits",
+    "EffectStore",
+    "FileEffectStore",
+    "FilePausedStore",
+    "FileResumeStore",
+    "FileRunStore",
+    "FileSnapshotStore",
+    "InvalidId",
+    "MemoryEffectStore",
+    "MemoryPausedStore",
+    "MemoryResumeStore",
+    "MemoryRunStore",
+    "MemorySnapshotStore",
+    "NotFound",
+    "PausedStore",
+    "PausedWorkflow",
+    "ResumePoint",
+    "ResumeStore",
+    "RunId",
+    "RunStore",
+    "SideEffectRecord",
+    "Snapshot",
+    "SnapshotStore",
+    "Stage",
+    "StageStep",
+    "StepKind",
+    "TaskStatus",
+    "WfstateError",
+    "Workflow",
+    "WorkflowCheckpoint",
+    "WorkflowDefinition",
+    "WorkflowExecutionState",
+    "WorkflowStep",
+    "WorkflowStepState",
+    "as_async",
+    "as_sync",
+    "samples",
+]
+
+# Where names live: asked in this order, so that what needs an extra comes last.
+_HOMES = ("errors", "contracts", "stores.memory", "stores.file", "stores.colour")
+
+
+def __getattr__(name: str) -> Any:
+    if name in __all__:
+        for home in _HOMES:
+            module = importlib.import_module(f"{__name__}.{home}")
+            if name in module.__all__:
+                return getattr(module, name)
+        return importlib.import_module(f"{__name__}.{name}")
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

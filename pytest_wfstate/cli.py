@@ -1,0 +1,16 @@
+"""The `wfstate` command: for now, a demonstration of the store fixtures."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+
+def main() -> int:
+    """Run the demonstration in a pytest of its own, which no configuration of the current folder can change."""
+    demo = Path(__file__).with_name("demo.py")
+    return pytest.main(
+        [str(demo), "-v", f"--rootdir={demo.parent}", f"--config-file={os.devnull}", "-p", "no:cacheprovider"]
+    )

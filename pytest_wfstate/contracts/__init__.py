@@ -1,0 +1,58 @@
+"""What a store promises: its records and its protocol, one file a contract."""
+
+from pytest_wfstate.contracts.effects import EffectStore, SideEffectRecord, WorkflowCheckpoint
+from pytest_wfstate.contracts.paused import (
+    ApprovalField,
+    Edge,
+    PausedStore,
+    PausedWorkflow,
+    Stage,
+    StageStep,
+    Workflow,
+)
+from pytest_wfstate.contracts.resume import ResumePoint, ResumeStore
+from pytest_wfstate.contracts.runs import (
+    RunStore,
+    StepKind,
+    TaskStatus,
+    WorkflowDefinition,
+    WorkflowExecutionState,
+    WorkflowStep,
+    WorkflowStepState,
+)
+from pytest_wfstate.contracts.snapshots import (
+    CheckpointKey,
+    CheckpointMeta,
+    Edits,
+    RunId,
+    Snapshot,
+    SnapshotStore,
+)
+
+__all__ = [
+    "ApprovalField",
+    "CheckpointKey",
+    "CheckpointMeta",
+    "Edge",
+    "Edits",
+    "EffectStore",
+    "PausedStore",
+    "PausedWorkflow",
+    "ResumePoint",
+    "ResumeStore",
+    "RunId",
+    "RunStore",
+    "SideEffectRecord",
+    "Snapshot",
+    "SnapshotStore",
+    "Stage",
+    "StageStep",
+    "StepKind",
+    "TaskStatus",
+    "Workflow",
+    "WorkflowCheckpoint",
+    "WorkflowDefinition",
+    "WorkflowExecutionState",
+    "WorkflowStep",
+    "WorkflowStepState",
+]

@@ -1,0 +1,178 @@
+"""What every record is made of: its field types, and the one way in and out of JSON.
+
+A record's JSON is what the store it was modelled on writes: the same names in the same order, an empty field
+left out only where that store leaves it out, and times in its own unit.
+"""
+
+from __future__ import annotations
+
+import datetime
+import math
+from typing import Annotated, Any, Self
+
+from pydantic import (
+    AfterValidator,
+    AwareDatetime,
+    BaseModel,
+    ConfigDict,
+    Field,
+    PlainSerializer,
+    PlainValidator,
+    Strict,
+    ValidationError,
+)
+
+from pytest_wfstate.errors import CorruptRecord
+
+MAX_DEPTH = 100
+_MAX_INT_BITS = 14_000  # Python reads and writes at most 4,300 digits
+
+
+def plain_json(value: Any) -> Any:
+    """Copy `value` into plain None, bool, int, float, str, list and dict.
+
+    Raises:
+        ValueError: something in it has no JSON, or would not come back equal.
+
+    """
+    return _plain(value, MAX_DEPTH)
+
+
+def _plain(value: Any, depth: int) -> Any:
+    if depth == 0:
+        raise ValueError(f"the value is nested more than {MAX_DEPTH} deep, or holds itself. Flatten it")
+    if value is None or isinstance(value, bool):
+        return value
+    if isinstance(value, str):
+        return _plain_text(value)
+    if isinstance(value, int):
+        return _plain_int(int(value))
+    if isinstance(value, float):
+        return _finite(float(value))
+    if isinstance(value, (list, tuple)):
+        return [_plain(item, depth - 1) for item in value]
+    if isinstance(value, dict):
+        return {_plain_key(key): _plain(item, depth - 1) for key, item in value.items()}
+    raise ValueError(
+        f"{value!r} of type {type(value).__name__} has no JSON. "
+        "A value is None, bool, int, float, str, list or dict: convert it before saving"
+    )
+
+
+def _plain_text(value: str) -> str:
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        raise ValueError(f"the text {value!r} holds a lone surrogate, which has no UTF-8") from None
+    return str.__str__(value)
+
+
+def _plain_key(key: Any) -> str:
+    if not isinstance(key, str):
+        raise ValueError(f"the key {key!r} is of type {type(key).__name__}. A key of a JSON object is text")
+    return _plain_text(key)
+
+
+def _plain_int(value: int) -> int:
+    if value.bit_length() > _MAX_INT_BITS:
+        raise ValueError("an integer of more than 4,200 digits cannot be read back. Save it as text")
+    return value
+
+
+def _finite(value: float) -> float:
+    if not math.isfinite(value):
+        raise ValueError(f"{value} has no JSON. Save None, or the word as text")
+    return value
+
+
+def _in_utc(value: datetime.datetime) -> datetime.datetime:
+    try:
+        return value.astimezone(datetime.UTC)
+    except OverflowError:
+        raise ValueError(f"{value} has no equivalent in UTC") from None
+
+
+def _rfc3339(value: datetime.datetime) -> str:
+    """Write a time as the Rust library chrono does: Z, and 0, 3 or 6 digits of a second, as few as are exact."""
+    if value.microsecond == 0:
+        precision = "seconds"
+    elif value.microsecond % 1000 == 0:
+        precision = "milliseconds"
+    else:
+        precision = "microseconds"
+    return value.isoformat(timespec=precision).removesuffix("+00:00") + "Z"
+
+
+Text = Annotated[str, Strict(), AfterValidator(_plain_text)]
+Flag = Annotated[bool, Strict()]
+U32 = Annotated[int, Strict(), Field(ge=0, lt=2**32)]
+U64 = Annotated[int, Strict(), Field(ge=0, lt=2**64)]
+I64 = Annotated[int, Strict(), Field(ge=-(2**63), lt=2**63)]
+Number = Annotated[float, Strict(), AfterValidator(_finite)]
+Moment = Annotated[AwareDatetime, AfterValidator(_in_utc), PlainSerializer(_rfc3339)]
+Json = Annotated[Any, PlainValidator(plain_json)]
+
+
+def left_out() -> Any:
+    """Declare a field that is None by default, and left out of the JSON while it is."""
+    return Field(default=None, exclude_if=lambda value: value is None)
+
+
+class Record(BaseModel):
+    """A record of ours: it refuses unknown fields, and checks itself again whenever it is stored."""
+
+    model_config = ConfigDict(
+        extra="forbid",
+        revalidate_instances="always",
+        validate_assignment=True,
+        validate_by_name=True,
+        serialize_by_alias=True,
+    )
+
+    @classmethod
+    def checked(cls, record: object) -> Self:
+        """Copy `record`, every part of it validated anew: it may have been changed since it was made.
+
+        Raises:
+            TypeError: it is not a record of this type.
+            pydantic.ValidationError: it holds what cannot be stored.
+
+        """
+        if not isinstance(record, cls):
+            raise TypeError(
+                f"expected a {cls.__name__}, got {record!r} of type {type(record).__name__}. "
+                f"Build one with {cls.__name__}(...) or {cls.__name__}.model_validate(...)"
+            )
+        return cls.model_validate(record)
+
+    def to_json(self, indent: int | None = None) -> str:
+        """Write this record as JSON text."""
+        return self.model_dump_json(indent=indent)
+
+    @classmethod
+    def from_json(cls, text: str | bytes, where: object) -> Self:
+        """Read a record back; `where` is named if that fails.
+
+        Raises:
+            CorruptRecord: the text is not the whole JSON of such a record.
+
+        """
+        try:
+            return cls.model_validate_json(text)
+        except ValidationError as error:
+            raise CorruptRecord(where, explain(error)) from error
+
+
+class FrameworkType(Record):
+    """A type that belongs to the framework above the store: fields we do not know are kept untouched."""
+
+    model_config = ConfigDict(extra="allow")
+    __pydantic_extra__: dict[str, Json]
+
+
+def explain(error: ValidationError) -> str:
+    """Say in one line what a record lacks."""
+    first = error.errors(include_url=False, include_context=False)[0]
+    place = ".".join(str(part) for part in first["loc"])
+    more = f", and {error.error_count() - 1} more" if error.error_count() > 1 else ""
+    return f"{place + ': ' if place else ''}{first['msg']}{more}"

@@ -1,0 +1,109 @@
+"""Snapshots: the state of a graph after every super-step, to go back to or to fork from."""
+
+from __future__ import annotations
+
+import builtins
+import uuid
+from collections.abc import Iterable, Mapping
+from typing import Any, Protocol, runtime_checkable
+
+from pytest_wfstate.contracts.ids import check_id
+from pytest_wfstate.contracts.records import I64, U64, Json, Record, Text
+from pytest_wfstate.errors import NotFound
+
+__all__ = ["CheckpointKey", "CheckpointMeta", "Edits", "RunId", "Snapshot", "SnapshotStore"]
+
+RunId = str
+Edits = Mapping[str, Any] | Iterable[tuple[str, Any]]
+
+
+class CheckpointKey(Record):
+    """Which snapshot: the workflow, the run, and the super-step after which it was taken."""
+
+    workflow_id: Text
+    run_id: Text
+    super_step: U64
+
+
+class CheckpointMeta(Record):
+    """A snapshot without its values, for listings."""
+
+    workflow_id: Text
+    run_id: Text
+    super_step: U64
+    timestamp_ms: I64
+
+
+class Snapshot(Record):
+    """The values of a graph after one super-step."""
+
+    key: CheckpointKey
+    values: dict[Text, Json]
+    label: Text = ""
+    timestamp_ms: I64
+
+    def meta(self) -> CheckpointMeta:
+        """Give this snapshot's line in a listing."""
+        return CheckpointMeta(**self.key.model_dump(), timestamp_ms=self.timestamp_ms)
+
+    def forked(self, run_id: RunId, edits: Edits, timestamp_ms: int) -> Snapshot:
+        """Copy this snapshot, edited, into the run `run_id`."""
+        return Snapshot(
+            key=self.key.model_copy(update={"run_id": run_id}),
+            values={**self.values, **dict(edits)},
+            label=f"fork-of:{self.key.run_id}",
+            timestamp_ms=timestamp_ms,
+        )
+
+
+def new_run_id() -> RunId:
+    """Invent the id of a new run."""
+    return f"run-{uuid.uuid4()}"
+
+
+def check_key(key: CheckpointKey) -> CheckpointKey:
+    """Copy `key`, whose ids must be ids.
+
+    Raises:
+        InvalidId: one of them is none.
+
+    """
+    key = CheckpointKey.checked(key)
+    check_id("workflow id", key.workflow_id)
+    check_id("run id", key.run_id)
+    return key
+
+
+def no_source(key: CheckpointKey) -> NotFound:
+    """Say that there is nothing to fork from."""
+    return NotFound(
+        f"fork: there is no snapshot {key.run_id}#{key.super_step} of workflow {key.workflow_id!r}. "
+        "Nothing was forked; list(workflow_id, run_id) tells which super-steps there are."
+    )
+
+
+@runtime_checkable
+class SnapshotStore(Protocol):
+    """Keeps one `Snapshot` per workflow, run and super-step."""
+
+    async def save(self, snapshot: Snapshot) -> None:
+        """Keep `snapshot`, in place of one with the same key."""
+
+    async def load(self, key: CheckpointKey) -> Snapshot | None:
+        """Give the snapshot with this key, or None if there is none."""
+
+    async def latest(self, workflow_id: str, run_id: RunId) -> Snapshot | None:
+        """Give the run's snapshot with the highest super-step, or None if it has none."""
+
+    async def list(self, workflow_id: str, run_id: RunId) -> builtins.list[CheckpointMeta]:
+        """Describe the run's snapshots, ordered by super-step."""
+
+    async def fork(self, source: CheckpointKey, edits: Edits = ()) -> RunId:
+        """Copy one snapshot, with `edits` to its values, into a new run, and give that run's id.
+
+        The copy has the same super-step and the label `fork-of:<run id>`.
+
+        Raises:
+            NotFound: there is no snapshot with the key `source`.
+
+        """

@@ -1,0 +1,43 @@
+"""What a store refuses, and how it says so.
+
+Every error is a `WfstateError` and also the builtin that it stands for, so that code which knows nothing of
+this package can still catch it.
+"""
+
+from __future__ import annotations
+
+__all__ = ["CannotLock", "CorruptRecord", "InvalidId", "NotFound", "WfstateError"]
+
+
+class WfstateError(Exception):
+    """Base of every error that this package raises on purpose."""
+
+
+class InvalidId(WfstateError, ValueError):
+    """An id that no store accepts: empty, too long, not text, or text that cannot be written down."""
+
+
+class NotFound(WfstateError, LookupError):
+    """The call needs a record that is not there."""
+
+
+class CorruptRecord(WfstateError, ValueError):
+    """A record is there and cannot be read.
+
+    `where` names the file (or row, or key) that holds it.
+    """
+
+    def __init__(self, where: object, reason: str) -> None:
+        super().__init__(
+            f"the record in {where} cannot be read: {reason}. It was left as it is. "
+            "Restore it from a backup, or save or delete the record to start afresh."
+        )
+        self.where = str(where)
+        self.reason = reason
+
+    def __reduce__(self) -> tuple[type[CorruptRecord], tuple[str, str]]:
+        return type(self), (self.where, self.reason)
+
+
+class CannotLock(WfstateError, OSError):
+    """The file system, or the operating system, offers no lock on a folder."""

@@ -1,0 +1,1 @@
+"""Every way to hurt a store. It knows files, processes and clocks, never a contract."""

@@ -1,0 +1,58 @@
+"""A disk that is not there: full, read-only or case-insensitive at a word, without root."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+from pyfakefs import fake_filesystem, helpers
+from pyfakefs.fake_filesystem_unittest import Patcher
+
+
+class FakeDisk:
+    """A file system in memory that everything in this process sees in place of the real one.
+
+    It does not lock: use real folders for anything about two workers.
+    """
+
+    def __init__(self, fs: fake_filesystem.FakeFilesystem) -> None:
+        self.fs = fs
+        """pyfakefs's own file system, for all that is not here."""
+        self.home = Path("/wfstate")
+        """An empty folder to keep a store in."""
+        self.home.mkdir()
+
+    def fill(self, *, free: int = 0) -> None:
+        """Leave only `free` bytes; `free_up` undoes it."""
+        _, used, _ = self.fs.get_disk_usage()
+        self.fs.set_disk_usage(used + free)
+
+    def free_up(self) -> None:
+        """Make room again."""
+        self.fs.set_disk_usage(2**40)
+
+    def read_only(self, folder: str | os.PathLike[str]) -> None:
+        """Forbid changes in `folder`, also to root."""
+        helpers.set_uid(1)
+        os.chmod(folder, 0o555)
+
+    def writable(self, folder: str | os.PathLike[str]) -> None:
+        """Allow changes in `folder` again."""
+        self.fs.chmod(os.fspath(folder), 0o777, force_unix_mode=True)
+
+    def ignore_case(self) -> None:
+        """Take names that differ in case alone for one, as macOS and Windows do."""
+        self.fs.is_case_sensitive = False
+
+
+@contextlib.contextmanager
+def fake_disk() -> Iterator[FakeDisk]:
+    """Put a fake disk in the place of the real one."""
+    try:
+        with Patcher() as patcher:
+            assert patcher.fs is not None
+            yield FakeDisk(patcher.fs)
+    finally:
+        helpers.reset_ids()

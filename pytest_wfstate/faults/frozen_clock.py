@@ -1,0 +1,42 @@
+"""A clock that stands still until it is told to go on: for time stamps and leases."""
+
+from __future__ import annotations
+
+import contextlib
+import datetime
+from collections.abc import Iterator
+from typing import Any
+
+from freezegun import freeze_time
+
+START = datetime.datetime(2026, 1, 1, 12, 0, tzinfo=datetime.UTC)
+
+
+class FrozenClock:
+    """The time of day, as everything in this process sees it while the clock is frozen."""
+
+    def __init__(self, frozen: Any) -> None:
+        self._frozen = frozen
+
+    @property
+    def now(self) -> datetime.datetime:
+        """What time it is, in UTC."""
+        return datetime.datetime.now(datetime.UTC)
+
+    def tick(self, seconds: float = 1.0) -> None:
+        """Let time go on by `seconds`."""
+        self._frozen.tick(datetime.timedelta(seconds=seconds))
+
+    def move_to(self, when: datetime.datetime | str) -> None:
+        """Go to another time, later or earlier."""
+        self._frozen.move_to(when)
+
+
+@contextlib.contextmanager
+def frozen_clock(start: datetime.datetime | str = START) -> Iterator[FrozenClock]:
+    """Freeze the time of day at `start`. Event loops go on by the real time, so `asyncio.sleep` returns."""
+    # pydantic builds a schema for what datetime.datetime is while a record's module is imported: not a fake one.
+    import pytest_wfstate.contracts  # noqa: F401
+
+    with freeze_time(start, real_asyncio=True) as frozen:
+        yield FrozenClock(frozen)

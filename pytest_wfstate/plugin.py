@@ -1,0 +1,104 @@
+"""The pytest plugin: options, markers and fixtures.
+
+It imports nothing of the package before a test asks for it, so that a run which uses none of it pays nothing.
+"""
+
+from __future__ import annotations
+
+import importlib
+import types
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:
+    from pytest_wfstate.faults.fake_disk import FakeDisk
+    from pytest_wfstate.faults.frozen_clock import FrozenClock
+
+BACKENDS = ("memory", "file")
+
+STORES = {
+    "effect_store": ("EffectStore", "which tool calls of a task are done"),
+    "paused_store": ("PausedStore", "which runs wait for a human, and who has taken one up"),
+    "resume_store": ("ResumeStore", "where a run goes on after a restart"),
+    "snapshot_store": ("SnapshotStore", "the state of a graph after every super-step"),
+    "run_store": ("RunStore", "the definition, context and steps of a run"),
+}
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add the options and their ini twins."""
+    group = parser.getgroup("wfstate", "durable workflow state")
+    known = ", ".join(BACKENDS)
+    group.addoption(
+        "--wfstate-backends",
+        metavar="NAMES",
+        help=f"backends of the store fixtures, one test item each, separated by commas: {known}",
+    )
+    parser.addini("wfstate_backends", f"backends of the store fixtures ({known})", default="memory,file")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Make the store fixtures, one item per backend chosen."""
+    config.pluginmanager.register(_store_fixtures(_backends(config)), "wfstate-stores")
+
+
+def _backends(config: pytest.Config) -> list[str]:
+    chosen = config.getoption("--wfstate-backends")
+    source = "--wfstate-backends" if chosen is not None else "the ini setting wfstate_backends"
+    text = chosen if chosen is not None else config.getini("wfstate_backends")
+    names = list(dict.fromkeys(name.strip() for name in text.split(",") if name.strip()))
+    unknown = [name for name in names if name not in BACKENDS]
+    if unknown or not names:
+        what = f"names the unknown backend {unknown[0]!r}" if unknown else "names no backend"
+        raise pytest.UsageError(f"{source} {what}. It was {text!r}. Choose among: {', '.join(BACKENDS)}.")
+    return names
+
+
+def _store_fixtures(backends: list[str]) -> types.ModuleType:
+    """Build a plugin that holds the store fixtures: their parameters are known only once pytest is configured."""
+    plugin = types.ModuleType("pytest_wfstate store fixtures")
+    for name, (protocol, what) in STORES.items():
+        fixture = pytest.fixture(name=name, params=backends)(_store_fixture(protocol, what))
+        setattr(plugin, name, fixture)
+    return plugin
+
+
+def _store_fixture(protocol: str, what: str) -> Callable[..., Iterator[Any]]:
+    def store(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+        with _open_store(protocol, request.param, tmp_path_factory) as opened:
+            yield opened
+
+    store.__doc__ = f"An empty {protocol}: {what}. One test item per backend of --wfstate-backends."
+    return store
+
+
+def _open_store(protocol: str, backend: str, tmp_path_factory: pytest.TempPathFactory) -> Any:
+    if backend not in BACKENDS:
+        raise pytest.UsageError(
+            f"the store fixture was parametrized with the unknown backend {backend!r}. "
+            f"Choose among: {', '.join(BACKENDS)}."
+        )
+    module = importlib.import_module(f"pytest_wfstate.stores.{backend}")
+    if backend == "memory":
+        return getattr(module, f"Memory{protocol}")()
+    return getattr(module, f"File{protocol}")(tmp_path_factory.mktemp(protocol.lower()))
+
+
+@pytest.fixture
+def frozen_clock(request: pytest.FixtureRequest) -> Iterator[FrozenClock]:
+    """The time of day, frozen: `.now`, `.tick(seconds)`, `.move_to(when)`. Event loops go on."""
+    from pytest_wfstate.faults.frozen_clock import START, frozen_clock
+
+    with frozen_clock(getattr(request, "param", START)) as clock:
+        yield clock
+
+
+@pytest.fixture
+def fake_disk() -> Iterator[FakeDisk]:
+    """A disk in memory that can be full, read-only or case-insensitive: `.home`, `.fill()`, `.read_only(folder)`."""
+    from pytest_wfstate.faults.fake_disk import fake_disk
+
+    with fake_disk() as disk:
+        yield disk

@@ -1,0 +1,106 @@
+"""Any store in the other colour: async where it is sync, sync where it is async."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import inspect
+import os
+import threading
+from collections.abc import Awaitable, Callable
+from typing import Any, TypeVar
+
+from pytest_wfstate.stores.base import in_thread
+
+__all__ = ["as_async", "as_sync"]
+
+T = TypeVar("T")
+
+
+def as_sync(store: Any) -> Any:
+    """Give `store` with methods that block: each async one runs on a loop of this process's own, in a thread.
+
+    So it works inside a running event loop too, and in a forked child, which gets a loop of its own.
+    """
+    return _Sync(store)
+
+
+def as_async(store: Any) -> Any:
+    """Give `store` with methods to await: each blocking one runs in a thread."""
+    return _Async(store)
+
+
+class _Recoloured:
+    """A store whose methods are wrapped as they are asked for."""
+
+    def __init__(self, store: Any) -> None:
+        self._store = store
+
+    def __getattr__(self, name: str) -> Any:
+        value = getattr(self._store, name)
+        return self._wrap(value) if callable(value) else value
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__.strip('_').lower()} {self._store!r}"
+
+    def _wrap(self, method: Callable[..., Any]) -> Callable[..., Any]:
+        raise NotImplementedError
+
+
+class _Sync(_Recoloured):
+    def _wrap(self, method: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(method)
+        def call(*args: Any, **kwargs: Any) -> Any:
+            result = method(*args, **kwargs)
+            return _loop().run(result) if inspect.isawaitable(result) else result
+
+        return call
+
+    def __enter__(self) -> _Sync:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+class _Async(_Recoloured):
+    def _wrap(self, method: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(method)
+        async def call(*args: Any, **kwargs: Any) -> Any:
+            if inspect.iscoroutinefunction(method):
+                return await method(*args, **kwargs)
+            result = await in_thread(functools.partial(method, *args, **kwargs))
+            return await result if inspect.isawaitable(result) else result
+
+        return call
+
+    async def __aenter__(self) -> _Async:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+
+class _Loop:
+    """An event loop in a thread, for as long as the process lives."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.new_event_loop()
+        threading.Thread(target=self._loop.run_forever, name="wfstate-as-sync", daemon=True).start()
+
+    def run(self, awaitable: Awaitable[T]) -> T:
+        return asyncio.run_coroutine_threadsafe(_await(awaitable), self._loop).result()
+
+
+async def _await(awaitable: Awaitable[T]) -> T:
+    return await awaitable
+
+
+@functools.cache
+def _loop_of(pid: int) -> _Loop:  # noqa: ARG001 - it is the key
+    return _Loop()
+
+
+def _loop() -> _Loop:
+    """Give this process's loop. A forked child has its parent's, but not the thread that runs it: it needs its own."""
+    return _loop_of(os.getpid())

@@ -1,0 +1,9 @@
+"""Stores in a folder: every change is there in full after a crash, or not at all."""
+
+from pytest_wfstate.stores.file.effects import FileEffectStore
+from pytest_wfstate.stores.file.paused import FilePausedStore
+from pytest_wfstate.stores.file.resume import FileResumeStore
+from pytest_wfstate.stores.file.runs import FileRunStore
+from pytest_wfstate.stores.file.snapshots import FileSnapshotStore
+
+__all__ = ["FileEffectStore", "FilePausedStore", "FileResumeStore", "FileRunStore", "FileSnapshotStore"]

@@ -1,0 +1,47 @@
+"""File names for ids: readable where they can be, different for different ids everywhere.
+
+Lower-case letters, digits, `_` and `-` stand for themselves and everything else is percent-encoded, upper case
+included: two ids never share a name on a case-insensitive disk either, and no id reaches outside its folder.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import string
+import urllib.parse
+
+_PLAIN = frozenset((string.ascii_lowercase + string.digits + "_-").encode())
+_ENCODED = [chr(byte) if byte in _PLAIN else f"%{byte:02X}" for byte in range(256)]
+
+# Windows reserves these with any suffix, so `con.json` too.
+_RESERVED = frozenset(
+    {"con", "prn", "aux", "nul"} | {device + digit for device in ("com", "lpt") for digit in string.digits}
+)
+
+# A name may have 255 bytes; the longest suffixes that follow a stem are `.inflight` and `.journal.tmp`.
+_LONGEST = 230
+_KEPT = 100
+
+
+def stem(*ids: str) -> str:
+    """Name the file that belongs to `ids`, without its suffix."""
+    name = ".".join(_encode(one) for one in ids)
+    if len(name) <= _LONGEST:
+        return name
+    return f"{name[:_KEPT]}~{hashlib.sha256(name.encode()).hexdigest()}"
+
+
+def only_id(stem_: str) -> str | None:
+    """Read the one id back from a stem; None if the name is too short to hold it, or no store wrote it."""
+    decoded = urllib.parse.unquote(stem_, errors="replace")
+    return decoded if decoded and stem(decoded) == stem_ else None
+
+
+def is_shortened(stem_: str) -> bool:
+    """Tell whether the id has to be read from inside the file."""
+    return "~" in stem_
+
+
+def _encode(one: str) -> str:
+    name = "".join(_ENCODED[byte] for byte in one.encode())
+    return f"%{ord(name[0]):02X}{name[1:]}" if name in _RESERVED else name

@@ -1,0 +1,141 @@
+"""The paused contract, in a folder.
+
+A paused run is `<id>.json`, a claimed one `<id>.inflight`, and `<id>.lease` tells who claimed it and when. Claiming
+renames the first to the second, so that at no moment neither is there. A lease is advice, never fsynced: if it is
+missing or unreadable, its claim counts as expired.
+"""
+
+from __future__ import annotations
+
+import builtins
+import json
+import uuid
+from collections.abc import Iterable
+from typing import Any
+
+from pytest_wfstate.contracts.clock import now
+from pytest_wfstate.contracts.ids import check_id
+from pytest_wfstate.contracts.paused import PausedStore, PausedWorkflow, check_age
+from pytest_wfstate.errors import CorruptRecord
+from pytest_wfstate.stores.file._folder import Durability, Folder, Held
+from pytest_wfstate.stores.file._names import is_shortened, only_id, stem
+from pytest_wfstate.stores.file.base import FileStore, parse
+
+PAUSED, INFLIGHT, LEASE = ".json", ".inflight", ".lease"
+
+
+class FilePausedStore(FileStore, PausedStore):
+    """Keeps run `run-1` in `run-1.json` while it is paused, and in `run-1.inflight` while it is claimed."""
+
+    def __init__(self, directory: Any, durability: Durability = "power") -> None:
+        super().__init__(directory, durability)
+        self._token = uuid.uuid4().hex
+        self._claimed: set[str] = set()
+
+    def save(self, paused: PausedWorkflow) -> None:
+        paused = PausedWorkflow.checked(paused)
+        name = _stem(paused.run_id) + PAUSED
+        with self._folder.exclusive() as held:
+            held.replace(name, paused.to_json(indent=2).encode())
+
+    def load(self, run_id: str) -> PausedWorkflow | None:
+        name = _stem(run_id) + PAUSED
+        data = self._folder.read(name)
+        return None if data is None else parse(PausedWorkflow, data, self._folder.path(name), run_id)
+
+    def claim(self, run_id: str) -> PausedWorkflow | None:
+        run = _stem(run_id)
+        if not self._folder.exists():
+            return None
+        with self._folder.exclusive() as held:
+            paused = self.load(run_id)  # read before it is moved: a record that cannot be read stays paused
+            if paused is not None:
+                held.write(run + LEASE, _lease(self._token), durable=False)
+                held.rename(run + PAUSED, run + INFLIGHT)
+                self._claimed.add(run_id)
+            held.sync()
+        return paused
+
+    def recover_orphaned(self, older_than: float | None = None) -> int:
+        age = check_age(older_than)
+        rearmed = 0
+        if not self._folder.exists():
+            return 0
+        with self._folder.exclusive() as held:
+            for run in sorted(_stems(held.names(), INFLIGHT)):
+                if _age(held, run) < age:
+                    continue
+                if held.exists(run + PAUSED):
+                    held.unlink(run + INFLIGHT, run + LEASE)
+                else:
+                    held.rename(run + INFLIGHT, run + PAUSED)
+                    held.unlink(run + LEASE)
+                    rearmed += 1
+            held.sync()
+        return rearmed
+
+    def complete(self, run_id: str) -> None:
+        run = _stem(run_id)
+        if not self._folder.exists():
+            return
+        with self._folder.exclusive() as held:
+            if run_id not in self._claimed or _read_lease(held, run).get("token") == self._token:
+                held.unlink(run + INFLIGHT, run + LEASE)
+            held.sync()
+
+    def remove(self, run_id: str) -> None:
+        run = _stem(run_id)
+        if not self._folder.exists():
+            return
+        with self._folder.exclusive() as held:
+            if held.exists(run + INFLIGHT) and held.exists(run + PAUSED):
+                # In one step a power cut could keep the claim and lose the record, and recovery would bring it back.
+                held.unlink(run + INFLIGHT, run + LEASE)
+                held.sync()
+            held.unlink(run + PAUSED + ".tmp", run + PAUSED, run + INFLIGHT, run + LEASE)
+            held.sync()
+
+    def list(self) -> builtins.list[str]:
+        if not self._folder.exists():
+            return []
+        with self._folder.shared() as names:
+            ids = [_id(self._folder, run) for run in _stems(names, PAUSED)]
+        return sorted(one for one in ids if one is not None)
+
+
+def _stem(run_id: str) -> str:
+    return stem(check_id("run id", run_id))
+
+
+def _stems(names: Iterable[str], suffix: str) -> Iterable[str]:
+    return (name.removesuffix(suffix) for name in names if name.endswith(suffix))
+
+
+def _id(folder: Folder, run: str) -> str | None:
+    """Find out whose file this is; None if it is not one of ours, or if damage makes it impossible to tell."""
+    if not is_shortened(run):
+        return only_id(run)
+    path = folder.path(run + PAUSED)
+    try:
+        run_id = PausedWorkflow.from_json(path.read_bytes(), path).run_id
+    except CorruptRecord:
+        return None
+    return run_id if stem(run_id) == run else None
+
+
+def _lease(token: str) -> bytes:
+    return json.dumps({"token": token, "claimed_at": now().timestamp()}).encode()
+
+
+def _read_lease(held: Held, run: str) -> dict[str, Any]:
+    try:
+        lease = json.loads(held.folder.read(run + LEASE) or b"")
+    except ValueError:
+        return {}
+    return lease if isinstance(lease, dict) else {}
+
+
+def _age(held: Held, run: str) -> float:
+    """Tell for how many seconds the run has been claimed; for ever if its lease cannot be read."""
+    claimed_at = _read_lease(held, run).get("claimed_at")
+    return now().timestamp() - claimed_at if isinstance(claimed_at, (int, float)) else float("inf")

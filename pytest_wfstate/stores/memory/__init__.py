@@ -1,0 +1,15 @@
+"""Stores in memory. They are the specification: every other store must be indistinguishable from them."""
+
+from pytest_wfstate.stores.memory.effects import MemoryEffectStore
+from pytest_wfstate.stores.memory.paused import MemoryPausedStore
+from pytest_wfstate.stores.memory.resume import MemoryResumeStore
+from pytest_wfstate.stores.memory.runs import MemoryRunStore
+from pytest_wfstate.stores.memory.snapshots import MemorySnapshotStore
+
+__all__ = [
+    "MemoryEffectStore",
+    "MemoryPausedStore",
+    "MemoryResumeStore",
+    "MemoryRunStore",
+    "MemorySnapshotStore",
+]
