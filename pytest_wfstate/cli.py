@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 from pathlib import Path
-
-import pytest
 
 
 def main() -> int:
     """Run the demonstration in a pytest of its own, which no configuration of the current folder can change."""
     demo = Path(__file__).with_name("demo.py")
-    return pytest.main(
-        [str(demo), "-v", f"--rootdir={demo.parent}", f"--config-file={os.devnull}", "-p", "no:cacheprovider"]
-    )
+    options = ["-v", f"--rootdir={demo.parent}", f"--config-file={os.devnull}", "-p", "no:cacheprovider"]
+    return subprocess.call([sys.executable, "-m", "pytest", str(demo), *options])
