@@ -100,7 +100,7 @@ def check_age(older_than: Any) -> float:
         return -math.inf
     if isinstance(older_than, bool) or not isinstance(older_than, (int, float)) or not older_than >= 0:
         raise ValueError(f"older_than is {older_than!r}. It is a number of seconds from 0 up, or None for any age.")
-    return float(older_than)
+    return older_than
 
 
 @runtime_checkable

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import datetime
 import math
-from typing import Annotated, Any, Self
+from typing import TYPE_CHECKING, Annotated, Any, Self
 
 from pydantic import (
     AfterValidator,
     AwareDatetime,
     BaseModel,
+    BeforeValidator,
     ConfigDict,
     Field,
     PlainSerializer,
@@ -38,9 +39,7 @@ def plain_json(value: Any) -> Any:
     return _plain(value, MAX_DEPTH)
 
 
-def _plain(value: Any, depth: int) -> Any:
-    if depth == 0:
-        raise ValueError(f"the value is nested more than {MAX_DEPTH} deep, or holds itself. Flatten it")
+def _plain(value: Any, room: int) -> Any:
     if value is None or isinstance(value, bool):
         return value
     if isinstance(value, str):
@@ -49,10 +48,12 @@ def _plain(value: Any, depth: int) -> Any:
         return _plain_int(int(value))
     if isinstance(value, float):
         return _finite(float(value))
+    if isinstance(value, (list, tuple, dict)) and room == 0:
+        raise ValueError(f"the value is nested more than {MAX_DEPTH} deep, or holds itself. Flatten it")
     if isinstance(value, (list, tuple)):
-        return [_plain(item, depth - 1) for item in value]
+        return [_plain(item, room - 1) for item in value]
     if isinstance(value, dict):
-        return {_plain_key(key): _plain(item, depth - 1) for key, item in value.items()}
+        return {_plain_key(key): _plain(item, room - 1) for key, item in value.items()}
     raise ValueError(
         f"{value!r} of type {type(value).__name__} has no JSON. "
         "A value is None, bool, int, float, str, list or dict: convert it before saving"
@@ -85,6 +86,12 @@ def _finite(value: float) -> float:
     return value
 
 
+def _no_number(value: Any) -> Any:
+    if isinstance(value, (int, float)):
+        raise ValueError(f"{value!r} is a number. A time is a datetime with a time zone, or RFC 3339 text")
+    return value
+
+
 def _in_utc(value: datetime.datetime) -> datetime.datetime:
     try:
         return value.astimezone(datetime.UTC)
@@ -109,7 +116,7 @@ U32 = Annotated[int, Strict(), Field(ge=0, lt=2**32)]
 U64 = Annotated[int, Strict(), Field(ge=0, lt=2**64)]
 I64 = Annotated[int, Strict(), Field(ge=-(2**63), lt=2**63)]
 Number = Annotated[float, Strict(), AfterValidator(_finite)]
-Moment = Annotated[AwareDatetime, AfterValidator(_in_utc), PlainSerializer(_rfc3339)]
+Moment = Annotated[AwareDatetime, BeforeValidator(_no_number), AfterValidator(_in_utc), PlainSerializer(_rfc3339)]
 Json = Annotated[Any, PlainValidator(plain_json)]
 
 
@@ -167,7 +174,10 @@ class FrameworkType(Record):
     """A type that belongs to the framework above the store: fields we do not know are kept untouched."""
 
     model_config = ConfigDict(extra="allow")
-    __pydantic_extra__: dict[str, Json]
+    if TYPE_CHECKING:
+        __pydantic_extra__: dict[str, Json] = Field(init=False)  # else type checkers take it for an argument
+    else:
+        __pydantic_extra__: dict[str, Json]
 
 
 def explain(error: ValidationError) -> str:

@@ -23,6 +23,7 @@ class FakeDisk:
         self.home = Path("/wfstate")
         """An empty folder to keep a store in."""
         self.home.mkdir()
+        self.free_up()  # pyfakefs counts what is used only once the disk has a size
 
     def fill(self, *, free: int = 0) -> None:
         """Leave only `free` bytes; `free_up` undoes it."""
@@ -34,13 +35,12 @@ class FakeDisk:
         self.fs.set_disk_usage(2**40)
 
     def read_only(self, folder: str | os.PathLike[str]) -> None:
-        """Forbid changes in `folder`, also to root."""
-        helpers.set_uid(1)
+        """Forbid changes in `folder`."""
         os.chmod(folder, 0o555)
 
     def writable(self, folder: str | os.PathLike[str]) -> None:
         """Allow changes in `folder` again."""
-        self.fs.chmod(os.fspath(folder), 0o777, force_unix_mode=True)
+        os.chmod(folder, 0o755)
 
     def ignore_case(self) -> None:
         """Take names that differ in case alone for one, as macOS and Windows do."""
@@ -50,6 +50,7 @@ class FakeDisk:
 @contextlib.contextmanager
 def fake_disk() -> Iterator[FakeDisk]:
     """Put a fake disk in the place of the real one."""
+    helpers.set_uid(1)  # an ordinary user from the first file on: root may change what is read-only
     try:
         with Patcher() as patcher:
             assert patcher.fs is not None

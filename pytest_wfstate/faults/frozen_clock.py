@@ -34,9 +34,7 @@ class FrozenClock:
 
 @contextlib.contextmanager
 def frozen_clock(start: datetime.datetime | str = START) -> Iterator[FrozenClock]:
-    """Freeze the time of day at `start`. Event loops go on by the real time, so `asyncio.sleep` returns."""
-    # pydantic builds a schema for what datetime.datetime is while a record's module is imported: not a fake one.
-    import pytest_wfstate.contracts  # noqa: F401
-
-    with freeze_time(start, real_asyncio=True) as frozen:
+    """Freeze the time of day at `start`. asyncio's event loops go by the real time, so `asyncio.sleep` returns."""
+    # pytest measures with _pytest.timing how long a test took: it goes by the real time too.
+    with freeze_time(start, real_asyncio=True, ignore=["_pytest.timing"]) as frozen:
         yield FrozenClock(frozen)

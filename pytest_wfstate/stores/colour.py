@@ -37,6 +37,8 @@ class _Recoloured:
         self._store = store
 
     def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):  # what copy and pickle ask for, of this object and before it has a store
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
         value = getattr(self._store, name)
         return self._wrap(value) if callable(value) else value
 

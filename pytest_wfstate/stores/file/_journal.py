@@ -33,7 +33,7 @@ from pytest_wfstate.stores.file._names import stem
 
 _MOST_KEPT = 64  # documents that one handle keeps parsed
 _LEAST_CHANGES = 64  # below this, compaction is not worth its two fsyncs
-_START = re.compile(rb"[0-9a-f]{8} ")
+_START = re.compile(rb"[0-9a-f]{8} \{")
 _OPENING = b'{"generation":"'
 _HEAD = len(b"00000000 ") + len(_OPENING) + 16  # enough of the first line to tell one generation from another
 _LINE_HEAD = len(b"00000000 ")
@@ -77,7 +77,8 @@ class _Entry(Generic[D]):
     last: int = 0  # where the last good line starts
     last_head: bytes = b""
     end: int = 0  # where it ends
-    settled: bool = False  # whether this handle knows the file's name to be on the disk
+    synced: bool = False  # whether this handle knows every line to be on the disk
+    settled: bool = False  # whether it knows the file's name to be there
 
 
 class Journal(Generic[D]):
@@ -210,8 +211,11 @@ class Edit(Generic[D]):
     def _append(self, entry: _Entry[D], line: bytes) -> None:
         fd = os.open(self._held.path(self._name), os.O_RDWR)
         try:
-            if os.fstat(fd).st_size > entry.end:  # a line that its writer did not live to finish
+            torn = os.fstat(fd).st_size > entry.end  # a line that its writer did not live to finish
+            if torn:
                 os.ftruncate(fd, entry.end)
+            if torn or not entry.synced:
+                # Of two lines that share an fsync a power cut may keep the second alone, which is damage.
                 self._held.folder.sync(fd)
             os.lseek(fd, entry.end, os.SEEK_SET)
             try:
@@ -221,11 +225,13 @@ class Edit(Generic[D]):
                 # Nobody was told of this line, and after a failed fsync no later one would bring it to the disk.
                 with contextlib.suppress(OSError):
                     os.ftruncate(fd, entry.end)
+                    self._held.folder.sync(fd)
                 raise
         finally:
             os.close(fd)
         entry.last, entry.last_head, entry.end = entry.end, line[:_LINE_HEAD], entry.end + len(line)
         entry.changes += 1
+        entry.synced = True
         self._settle(entry)
 
     def acknowledge(self) -> None:
@@ -240,6 +246,7 @@ class Edit(Generic[D]):
             self._held.folder.sync(fd)
         finally:
             os.close(fd)
+        self.entry.synced = True
         self._settle(self.entry)
 
     def _settle(self, entry: _Entry[D]) -> None:
@@ -252,7 +259,9 @@ def _write(held: Held, name: str, document: D) -> _Entry[D]:
     opening = f'{{"generation":"{secrets.token_hex(8)}","document":'
     line = _line(f"{opening}{document.to_json()}}}".encode())
     held.replace(name, line)
-    return _Entry(document, line[:_HEAD], document.size(), last_head=line[:_LINE_HEAD], end=len(line), settled=True)
+    entry = _Entry(document, line[:_HEAD], document.size(), last_head=line[:_LINE_HEAD], end=len(line))
+    entry.synced = entry.settled = True
+    return entry
 
 
 def _follow(entry: _Entry[D], data: bytes, where: object) -> None:
@@ -272,6 +281,7 @@ def _follow(entry: _Entry[D], data: bytes, where: object) -> None:
         entry.last, entry.last_head = entry.end, data[start : start + _LINE_HEAD]
         entry.end += end - start
         entry.changes += 1
+        entry.synced = False
         start = end
 
 
@@ -296,7 +306,7 @@ def _body(line: bytes) -> bytes | None:
 
 def _holds_a_line(data: bytes) -> bool:
     """Tell whether a good line ends `data`: then a flipped bit ate the line break before it."""
-    return any(_body(data[match.start() :]) is not None for match in _START.finditer(data))
+    return data.endswith(b"\n") and any(_body(data[match.start() :]) is not None for match in _START.finditer(data))
 
 
 def _read_at(fd: int, offset: int, length: int | None = None) -> bytes:

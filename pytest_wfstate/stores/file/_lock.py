@@ -10,6 +10,7 @@ import contextlib
 import enum
 import errno
 import os
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -23,6 +24,7 @@ except ImportError:  # Windows: say so when a lock is asked for, not when the pa
 _NO_LOCKS = {errno.ENOLCK, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EBADF, errno.EINVAL}
 
 _held: set[int] = set()
+_forking = threading.RLock()  # held by who forks, and while a descriptor is not in `_held` yet
 
 
 class Kind(enum.Enum):
@@ -42,8 +44,9 @@ def locked(home: Path, kind: Kind) -> Iterator[int]:
 
     """
     while True:
-        fd = os.open(home, os.O_RDONLY | getattr(os, "O_DIRECTORY", 0))
-        _held.add(fd)
+        with _forking:
+            fd = os.open(home, os.O_RDONLY | getattr(os, "O_DIRECTORY", 0))
+            _held.add(fd)
         try:
             _flock(fd, kind, home)
             # While we waited, the folder may have been removed and made again: that lock would guard nothing.
@@ -71,13 +74,15 @@ def _flock(fd: int, kind: Kind, home: Path) -> None:
 
 
 def _release(fd: int) -> None:
+    if fd not in _held:  # this is a child, forked while its parent held the lock
+        return
     # Unlocked by name, not by closing alone: a child forked meanwhile shares the lock through its copy of fd.
-    _held.discard(fd)
-    try:
+    # What cannot be locked cannot be unlocked either, and that was said when locking failed.
+    with contextlib.suppress(OSError):
         if fcntl is not None:
             fcntl.flock(fd, fcntl.LOCK_UN)
-    finally:
-        os.close(fd)
+    _held.discard(fd)
+    os.close(fd)
 
 
 def _close_in_child() -> None:
@@ -86,7 +91,8 @@ def _close_in_child() -> None:
         with contextlib.suppress(OSError):
             os.close(fd)
     _held.clear()
+    _forking.release()
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_close_in_child)
+    os.register_at_fork(before=_forking.acquire, after_in_parent=_forking.release, after_in_child=_close_in_child)

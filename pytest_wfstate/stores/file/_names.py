@@ -7,6 +7,7 @@ included: two ids never share a name on a case-insensitive disk either, and no i
 from __future__ import annotations
 
 import hashlib
+import re
 import string
 import urllib.parse
 
@@ -21,6 +22,7 @@ _RESERVED = frozenset(
 # A name may have 255 bytes; the longest suffixes that follow a stem are `.inflight` and `.journal.tmp`.
 _LONGEST = 230
 _KEPT = 100
+_SHORTENED = re.compile(rf"[a-z0-9_%A-F.-]{{{_KEPT}}}~[0-9a-f]{{64}}")
 
 
 def stem(*ids: str) -> str:
@@ -33,13 +35,16 @@ def stem(*ids: str) -> str:
 
 def only_id(stem_: str) -> str | None:
     """Read the one id back from a stem; None if the name is too short to hold it, or no store wrote it."""
-    decoded = urllib.parse.unquote(stem_, errors="replace")
-    return decoded if decoded and stem(decoded) == stem_ else None
+    try:
+        decoded = urllib.parse.unquote(stem_, errors="strict")
+        return decoded if decoded and "\0" not in decoded and stem(decoded) == stem_ else None
+    except UnicodeError:  # somebody else's file
+        return None
 
 
 def is_shortened(stem_: str) -> bool:
     """Tell whether the id has to be read from inside the file."""
-    return "~" in stem_
+    return _SHORTENED.fullmatch(stem_) is not None
 
 
 def _encode(one: str) -> str:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import builtins
 import json
+import math
 import uuid
 from collections.abc import Iterable
 from typing import Any
@@ -29,8 +30,7 @@ class FilePausedStore(FileStore, PausedStore):
 
     def __init__(self, directory: Any, durability: Durability = "power") -> None:
         super().__init__(directory, durability)
-        self._token = uuid.uuid4().hex
-        self._claimed: set[str] = set()
+        self._claimed: dict[str, str] = {}  # the token of this handle's last claim of each run
 
     def save(self, paused: PausedWorkflow) -> None:
         paused = PausedWorkflow.checked(paused)
@@ -50,9 +50,10 @@ class FilePausedStore(FileStore, PausedStore):
         with self._folder.exclusive() as held:
             paused = self.load(run_id)  # read before it is moved: a record that cannot be read stays paused
             if paused is not None:
-                held.write(run + LEASE, _lease(self._token), durable=False)
+                token = uuid.uuid4().hex  # a new one each time: workers forked from one handle do not share it
+                held.write(run + LEASE, _lease(token), durable=False)
                 held.rename(run + PAUSED, run + INFLIGHT)
-                self._claimed.add(run_id)
+                self._claimed[run_id] = token
             held.sync()
         return paused
 
@@ -63,7 +64,7 @@ class FilePausedStore(FileStore, PausedStore):
             return 0
         with self._folder.exclusive() as held:
             for run in sorted(_stems(held.names(), INFLIGHT)):
-                if _age(held, run) < age:
+                if not (only_id(run) or is_shortened(run)) or _age(held, run) < age:
                     continue
                 if held.exists(run + PAUSED):
                     held.unlink(run + INFLIGHT, run + LEASE)
@@ -79,7 +80,7 @@ class FilePausedStore(FileStore, PausedStore):
         if not self._folder.exists():
             return
         with self._folder.exclusive() as held:
-            if run_id not in self._claimed or _read_lease(held, run).get("token") == self._token:
+            if run_id not in self._claimed or _read_lease(held, run).get("token") == self._claimed[run_id]:
                 held.unlink(run + INFLIGHT, run + LEASE)
             held.sync()
 
@@ -130,12 +131,17 @@ def _lease(token: str) -> bytes:
 def _read_lease(held: Held, run: str) -> dict[str, Any]:
     try:
         lease = json.loads(held.folder.read(run + LEASE) or b"")
-    except ValueError:
+    except (ValueError, RecursionError):
         return {}
     return lease if isinstance(lease, dict) else {}
 
 
 def _age(held: Held, run: str) -> float:
     """Tell for how many seconds the run has been claimed; for ever if its lease cannot be read."""
-    claimed_at = _read_lease(held, run).get("claimed_at")
-    return now().timestamp() - claimed_at if isinstance(claimed_at, (int, float)) else float("inf")
+    claimed_at: Any = _read_lease(held, run).get("claimed_at")
+    try:
+        # Times are exact to the microsecond and their difference as floats is not: a lease ends when it should.
+        age = round(now().timestamp() - float(claimed_at), 6)
+    except (TypeError, ValueError, OverflowError):
+        return math.inf
+    return age if math.isfinite(age) else math.inf

@@ -73,7 +73,10 @@ class FileRunStore(FileStore, RunStore):
 
     @threaded
     def update_context(self, run_task_id: str, context: Any) -> None:
-        with self._runs.edit(check_id("run id", run_task_id)) as edit:
+        check_id("run id", run_task_id)
+        if not self._folder.exists():
+            raise no_run(run_task_id)
+        with self._runs.edit(run_task_id) as edit:
             if edit.document.run is None:
                 raise no_run(run_task_id)
             state = WorkflowExecutionState.checked(edit.document.run)

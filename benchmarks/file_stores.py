@@ -1,0 +1,156 @@
+"""How fast the file stores are, each number as a ratio to what it is compared with in the same run.
+
+    python benchmarks/file_stores.py [--home DIR]
+
+DIR should be on a real disk: where fsync costs nothing, the second table says nothing. Exits 1 if a ratio is above
+its limit.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import os
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import NamedTuple
+
+from pytest_wfstate import (
+    FileEffectStore,
+    FilePausedStore,
+    FileResumeStore,
+    FileRunStore,
+    FileSnapshotStore,
+    samples,
+)
+
+LIMIT = 1.5
+CHANGES, PART, ROUNDS = 10_000, 1_000, 3
+BLOCKS, SAVES = 30, 20
+
+
+class Row(NamedTuple):
+    """One comparison, in microseconds a call."""
+
+    what: str
+    base: float
+    ours: float
+
+    @property
+    def ratio(self) -> float:
+        """How many times as long ours takes."""
+        return self.ours / self.base
+
+    def __str__(self) -> str:
+        verdict = "ok" if self.ratio <= LIMIT else f"above {LIMIT}"
+        return f"{self.what:<28} {self.base:>9.1f} {self.ours:>9.1f} {self.ratio:>7.2f}  {verdict}"
+
+
+def timed(calls: list[Callable[[], object]]) -> float:
+    """Give the microseconds that one of the calls takes."""
+    start = time.perf_counter()
+    for call in calls:
+        call()
+    return (time.perf_counter() - start) / len(calls) * 1e6
+
+
+async def grow(change: Callable[[int], Awaitable[object]]) -> tuple[float, float]:
+    """Give what one of the first changes of a long run takes, and what one of the last."""
+    parts = []
+    for first in range(0, CHANGES, PART):
+        start = time.perf_counter()
+        for n in range(first, first + PART):
+            await change(n)
+        parts.append((time.perf_counter() - start) / PART * 1e6)
+    return parts[0], parts[-1]
+
+
+def growth(what: str, changes: Callable[[int], Callable[[int], Awaitable[object]]]) -> Row:
+    """Compare the last changes of a long run with its first: the best of several rounds, as noise only adds."""
+    rounds = [asyncio.run(grow(changes(n))) for n in range(ROUNDS)]
+    return Row(what, *(min(column) for column in zip(*rounds, strict=True)))
+
+
+def growths(home: Path) -> list[Row]:
+    """Let runs of each journal grow long. Without fsync, which would hide what the store itself costs."""
+    effects = FileEffectStore(home / "effects", "process")
+    runs = FileRunStore(home / "runs", "process")
+    snapshots = FileSnapshotStore(home / "snapshots", "process")
+
+    def marks(run: int) -> Callable[[int], Awaitable[object]]:
+        return lambda n: effects.mark_step_complete(f"run-{run}", f"use-{n:05}", samples.effect(f"use-{n:05}"))
+
+    def steps(run: int) -> Callable[[int], Awaitable[object]]:
+        return lambda n: runs.upsert_step(f"run-{run}", samples.step(f"step-{n:05}"))
+
+    def saves(run: int) -> Callable[[int], Awaitable[object]]:
+        return lambda n: snapshots.save(samples.snapshot(f"run-{run}", 10_000 + n))
+
+    return [growth("mark", marks), growth("upsert_step", steps), growth("save of a snapshot", saves)]
+
+
+def bare(home: Path, data: bytes) -> None:
+    """Replace a file durably, with nothing around it."""
+    tmp = home / "bare.json.tmp"
+    fd = os.open(tmp, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o666)
+    os.write(fd, data)
+    os.fsync(fd)
+    os.close(fd)
+    os.rename(tmp, home / "bare.json")
+    fd = os.open(home, os.O_RDONLY)
+    os.fsync(fd)
+    os.close(fd)
+
+
+def against_bare(what: str, home: Path, save: Callable[[], object], file: Path) -> Row:
+    """Compare a save with the bare sequence of the same bytes, in turns, so that noise hits both."""
+    home.mkdir()
+    save()
+    data = file.read_bytes()
+    blocks = [(timed([lambda: bare(home, data)] * SAVES), timed([save] * SAVES)) for _ in range(BLOCKS)]
+    return Row(what, *(statistics.median(column) for column in zip(*blocks, strict=True)))
+
+
+def saves(home: Path) -> list[Row]:
+    """Compare saves with fsync."""
+    resume, paused = FileResumeStore(home / "resume"), FilePausedStore(home / "paused")
+    point, run = samples.resume_point("a"), samples.paused("a")
+    return [
+        against_bare(
+            "save of FileResumeStore", home / "bare-resume", lambda: resume.save(point), home / "resume/a.json"
+        ),
+        against_bare("save of FilePausedStore", home / "bare-paused", lambda: paused.save(run), home / "paused/a.json"),
+    ]
+
+
+def table(title: str, base: str, ours: str, rows: list[Row]) -> None:
+    """Print a comparison."""
+    print(f"\n{title}\n{'microseconds a call':<28} {base:>9} {ours:>9} {'ratio':>7}")
+    for row in rows:
+        print(row)
+
+
+def main() -> int:
+    """Measure everything below a folder that is removed again."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--home", type=Path, default=Path.cwd(), help="a folder on a real disk (default: this one)")
+    with tempfile.TemporaryDirectory(dir=parser.parse_args().home) as folder:
+        home = Path(folder)
+        grown = growths(home)
+        table(
+            f"{CHANGES:,} changes of one run, without fsync, best of {ROUNDS}",
+            f"first {PART:,}",
+            f"last {PART:,}",
+            grown,
+        )
+        saved = saves(home)
+        table(f"with fsync, medians of {BLOCKS} blocks of {SAVES}", "bare", "store", saved)
+    return int(any(row.ratio > LIMIT for row in [*grown, *saved]))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,74 @@
+"""The examples of the documents: each Python block is run, each journal is opened, each link is followed."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+import tests.plugin.conftest  # noqa: F401 - loads once what every inner run needs
+from pytest_wfstate import FileEffectStore, as_sync
+
+ROOT = Path(__file__).parents[2]
+DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", flags=re.DOTALL | re.MULTILINE)
+LINK = re.compile(r"\]\(([^)#:]+)(?:#[^)]*)?\)")
+
+
+class Block(NamedTuple):
+    """A fenced block, and where it stands."""
+
+    place: str
+    code: str
+
+
+def blocks(language: str) -> list[Block]:
+    return [
+        Block(f"{document.name}:{text.count(chr(10), 0, match.start()) + 1}", match[2])
+        for document in DOCUMENTS
+        for text in [document.read_text()]
+        for match in BLOCK.finditer(text)
+        if match[1] == language
+    ]
+
+
+def by_place(block: Block) -> str:
+    return block.place
+
+
+TESTS = [block for block in blocks("python") if "def test_" in block.code]
+SCRIPTS = [block for block in blocks("python") if "def test_" not in block.code]
+
+
+@pytest.mark.parametrize("block", TESTS, ids=by_place)
+def test_a_test_in_the_documents_passes(pytester: pytest.Pytester, block: Block) -> None:
+    pytester.makeini("[pytest]\nasyncio_default_fixture_loop_scope = function")
+    pytester.path.joinpath("test_example.py").write_text(block.code)
+    outcomes = pytester.runpytest_inprocess().parseoutcomes()
+    assert set(outcomes) == {"passed"}
+
+
+@pytest.mark.parametrize("block", SCRIPTS, ids=by_place)
+def test_a_script_in_the_documents_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, block: Block) -> None:
+    monkeypatch.chdir(tmp_path)
+    exec(compile(block.code, block.place, "exec"), {"__name__": "__main__"})
+
+
+@pytest.mark.parametrize("block", blocks("journal"), ids=by_place)
+def test_a_journal_in_the_documents_can_be_opened(tmp_path: Path, block: Block) -> None:
+    (tmp_path / "task-1.json").write_text(block.code)
+    checkpoint = as_sync(FileEffectStore(tmp_path)).load_checkpoint("task-1")
+    assert checkpoint.completed_tool_ids == {"use-1", "use-2"}
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda document: document.name)
+def test_a_link_in_the_documents_leads_somewhere(document: Path) -> None:
+    missing = [link for link in LINK.findall(document.read_text()) if not (document.parent / link).exists()]
+    assert missing == []
+
+
+@pytest.mark.parametrize("language", ["python", "journal"])
+def test_there_are_examples(language: str) -> None:
+    assert blocks(language)

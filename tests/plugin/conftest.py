@@ -1,0 +1,38 @@
+"""What the tests of the plugin share: pytest inside pytest, with no plugins but ours and our dependencies'."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+# Loaded once and here: an inner run drops from sys.modules whatever it was the first to import.
+import hypothesis  # noqa: F401
+import pytest
+
+import pytest_wfstate.faults.fake_disk
+import pytest_wfstate.faults.frozen_clock
+import pytest_wfstate.samples
+import pytest_wfstate.stores.colour
+import pytest_wfstate.stores.file
+import pytest_wfstate.stores.memory  # noqa: F401
+
+OTHERS = ("-p", "no:asyncio", "-p", "no:anyio", "-p", "no:xdist")
+
+Run = Callable[..., pytest.RunResult]
+Items = Callable[..., list[str]]
+
+
+@pytest.fixture
+def run(pytester: pytest.Pytester) -> Run:
+    """Run pytest in this process on what `pytester` has made."""
+    return lambda *options: pytester.runpytest_inprocess(*OTHERS, *options)
+
+
+@pytest.fixture
+def items(run: Run) -> Items:
+    """List the items that pytest collects, without the name of their file."""
+
+    def collect(*options: str) -> list[str]:
+        result = run("--collect-only", "-q", *options)
+        return [line.partition("::")[2] for line in result.outlines if "::" in line]
+
+    return collect

@@ -1,0 +1,140 @@
+"""The store fixtures under every way to run an async test, and a frozen clock that stops no event loop."""
+
+from __future__ import annotations
+
+import pytest
+
+STORES = """
+import pytest
+from pytest_wfstate import samples
+
+{mark}
+async def test_effects(effect_store):
+    await effect_store.mark_step_complete("task-1", "use-1", samples.effect("use-1"))
+    assert (await effect_store.load_checkpoint("task-1")).is_completed("use-1")
+
+{mark}
+async def test_snapshots(snapshot_store):
+    await snapshot_store.save(samples.snapshot("run-1", 2))
+    assert await snapshot_store.latest("wf", "run-1") == samples.snapshot("run-1", 2)
+
+{mark}
+async def test_runs(run_store):
+    await run_store.upsert_step("run-1", samples.step("fetch"))
+    assert await run_store.list_steps("run-1") == [samples.step("fetch")]
+
+{mark}
+async def test_paused(paused_store):
+    paused_store.save(samples.paused("run-1"))
+    assert paused_store.claim("run-1") == samples.paused("run-1")
+
+{mark}
+async def test_resume(resume_store):
+    resume_store.save(samples.resume_point("run-1"))
+    assert resume_store.load("run-1") == samples.resume_point("run-1")
+"""
+
+ASYNCIO_INI = "[pytest]\nasyncio_mode = strict\nasyncio_default_fixture_loop_scope = function"
+
+# Run in a process of its own, with a real deadline: an event loop that stands still would stand still for ever.
+FROZEN = """
+import asyncio
+import pytest
+from pytest_wfstate import FileEffectStore, samples
+
+async def sleep_and_mark(frozen_clock, tmp_path):
+    before = frozen_clock.now
+    await asyncio.sleep(0.01)
+    assert frozen_clock.now == before
+    frozen_clock.tick(60)
+    store = FileEffectStore(tmp_path)
+    await store.mark_step_complete("task-1", "use-1", samples.effect("use-1"))
+    assert (await store.load_checkpoint("task-1")).updated_at == before.timestamp() + 60
+"""
+
+
+def test_stores_work_with_pytest_asyncio_in_strict_mode(pytester: pytest.Pytester) -> None:
+    pytester.makeini(ASYNCIO_INI)
+    pytester.makepyfile(STORES.format(mark="@pytest.mark.asyncio"))
+    pytester.runpytest_inprocess("-p", "no:anyio").assert_outcomes(passed=10)
+
+
+@pytest.mark.parametrize("backend", ["asyncio", "trio"])
+def test_stores_work_with_anyio(pytester: pytest.Pytester, backend: str) -> None:
+    mark = f'@pytest.mark.anyio\n@pytest.mark.parametrize("anyio_backend", ["{backend}"])'
+    pytester.makepyfile(STORES.replace("_store)", "_store, anyio_backend)").format(mark=mark))
+    pytester.runpytest_inprocess("-p", "no:asyncio").assert_outcomes(passed=10)
+
+
+@pytest.mark.parametrize(("library", "call"), [("asyncio", "asyncio.run(test())"), ("trio", "trio.run(test)")])
+def test_stores_work_without_a_plugin_for_async_tests(pytester: pytest.Pytester, library: str, call: str) -> None:
+    pytester.makepyfile(
+        f"""
+        import {library}
+        from pytest_wfstate import samples
+
+        def test_runs(run_store):
+            async def test():
+                await run_store.upsert_step("run-1", samples.step("fetch"))
+                assert await run_store.list_steps("run-1") == [samples.step("fetch")]
+            {call}
+        """
+    )
+    pytester.runpytest_inprocess("-p", "no:asyncio", "-p", "no:anyio").assert_outcomes(passed=2)
+
+
+def test_a_store_may_be_used_from_one_loop_after_another(pytester: pytest.Pytester) -> None:
+    pytester.makepyfile(
+        """
+        import asyncio
+        import trio
+        from pytest_wfstate import as_sync, samples
+
+        def test_runs(run_store):
+            asyncio.run(run_store.upsert_step("run-1", samples.step("one")))
+            asyncio.run(run_store.upsert_step("run-1", samples.step("two")))
+            trio.run(run_store.upsert_step, "run-1", samples.step("three"))
+            steps = as_sync(run_store).list_steps("run-1")
+            assert [step.step_id for step in steps] == ["one", "two", "three"]
+        """
+    )
+    pytester.runpytest_inprocess("-p", "no:asyncio", "-p", "no:anyio").assert_outcomes(passed=2)
+
+
+def test_a_frozen_clock_lets_pytest_asyncio_go_on(pytester: pytest.Pytester) -> None:
+    pytester.makeini(ASYNCIO_INI)
+    pytester.makepyfile(
+        FROZEN
+        + """
+@pytest.mark.asyncio
+async def test_it(frozen_clock, tmp_path):
+    await sleep_and_mark(frozen_clock, tmp_path)
+"""
+    )
+    pytester.runpytest_subprocess("-p", "no:anyio", timeout=60).assert_outcomes(passed=1)
+
+
+def test_a_frozen_clock_lets_asyncio_run_go_on(pytester: pytest.Pytester) -> None:
+    pytester.makepyfile(
+        FROZEN
+        + """
+def test_it(frozen_clock, tmp_path):
+    asyncio.run(sleep_and_mark(frozen_clock, tmp_path))
+"""
+    )
+    pytester.runpytest_subprocess("-p", "no:asyncio", "-p", "no:anyio", timeout=60).assert_outcomes(passed=1)
+
+
+def test_a_frozen_clock_stamps_records_under_trio(pytester: pytest.Pytester) -> None:
+    pytester.makepyfile(
+        """
+        import trio
+        from pytest_wfstate import samples
+
+        def test_it(frozen_clock, effect_store):
+            trio.run(effect_store.mark_step_complete, "task-1", "use-1", samples.effect("use-1"))
+            checkpoint = trio.run(effect_store.load_checkpoint, "task-1")
+            assert checkpoint.updated_at == frozen_clock.now.timestamp()
+        """
+    )
+    pytester.runpytest_inprocess("-p", "no:asyncio", "-p", "no:anyio").assert_outcomes(passed=2)

@@ -1,0 +1,243 @@
+"""Which backends the store fixtures have, and who decides."""
+
+from __future__ import annotations
+
+import pytest
+
+from pytest_wfstate.stores import file, memory
+from tests.plugin.conftest import Items, Run
+
+FIXTURES = {
+    "effect_store": "EffectStore",
+    "paused_store": "PausedStore",
+    "resume_store": "ResumeStore",
+    "snapshot_store": "SnapshotStore",
+    "run_store": "RunStore",
+}
+ONE_TEST = "def test_it(paused_store): pass"
+
+
+@pytest.fixture
+def one_test(pytester: pytest.Pytester) -> None:
+    pytester.makepyfile(ONE_TEST)
+
+
+@pytest.mark.parametrize("fixture", list(FIXTURES))
+def test_a_store_fixture_gives_one_item_per_backend(pytester: pytest.Pytester, items: Items, fixture: str) -> None:
+    pytester.makepyfile(f"def test_it({fixture}): pass")
+    assert items() == ["test_it[memory]", "test_it[file]"]
+
+
+@pytest.mark.parametrize(("fixture", "protocol"), list(FIXTURES.items()))
+def test_a_store_fixture_gives_a_store_of_its_contract_and_backend(
+    pytester: pytest.Pytester, run: Run, fixture: str, protocol: str
+) -> None:
+    pytester.makepyfile(
+        f"""
+        import pytest_wfstate
+
+        def test_it({fixture}, request):
+            prefix = "Memory" if request.node.name == "test_it[memory]" else "File"
+            assert type({fixture}) is getattr(pytest_wfstate, prefix + "{protocol}")
+            assert isinstance({fixture}, pytest_wfstate.{protocol})
+        """
+    )
+    run().assert_outcomes(passed=2)
+
+
+@pytest.mark.usefixtures("one_test")
+@pytest.mark.parametrize(
+    ("option", "expected"),
+    [
+        ("file", ["file"]),
+        ("memory", ["memory"]),
+        ("file,memory", ["file", "memory"]),
+        (" file , memory ", ["file", "memory"]),
+        ("memory,memory", ["memory"]),
+        ("file,,", ["file"]),
+    ],
+)
+def test_the_option_chooses_the_backends_in_its_order(items: Items, option: str, expected: list[str]) -> None:
+    assert items(f"--wfstate-backends={option}") == [f"test_it[{name}]" for name in expected]
+
+
+INI_FILES = [
+    ("pytest.ini", "[pytest]\nwfstate_backends = {}\n"),
+    ("tox.ini", "[pytest]\nwfstate_backends = {}\n"),
+    ("pyproject.toml", "[tool.pytest.ini_options]\nwfstate_backends = '{}'\n"),
+]
+
+
+@pytest.mark.usefixtures("one_test")
+@pytest.mark.parametrize(("name", "content"), INI_FILES, ids=[name for name, _ in INI_FILES])
+def test_the_ini_setting_chooses_the_backends(pytester: pytest.Pytester, items: Items, name: str, content: str) -> None:
+    pytester.path.joinpath(name).write_text(content.format("file"))
+    assert items() == ["test_it[file]"]
+
+
+@pytest.mark.usefixtures("one_test")
+def test_the_option_beats_the_ini_setting(pytester: pytest.Pytester, items: Items) -> None:
+    pytester.makeini("[pytest]\nwfstate_backends = memory")
+    assert items("--wfstate-backends=file") == ["test_it[file]"]
+
+
+KNOWN = "Choose among: memory, file."
+WRONG = [
+    ("memory,redish", "names the unknown backend 'redish'. It was 'memory,redish'."),
+    ("memory, Redish", "names the unknown backend 'Redish'. It was 'memory, Redish'."),
+    (",", "names no backend. It was ','."),
+    ("", "names no backend. It was ''."),
+]
+
+
+@pytest.mark.usefixtures("one_test")
+@pytest.mark.parametrize(("names", "complaint"), WRONG)
+def test_a_wrong_option_is_a_usage_error_that_tells_what_to_choose(run: Run, names: str, complaint: str) -> None:
+    result = run(f"--wfstate-backends={names}")
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    assert f"ERROR: --wfstate-backends {complaint} {KNOWN}" in result.errlines
+
+
+@pytest.mark.usefixtures("one_test")
+@pytest.mark.parametrize(("names", "complaint"), WRONG)
+def test_a_wrong_ini_setting_is_a_usage_error_that_tells_where_it_is(
+    pytester: pytest.Pytester, run: Run, names: str, complaint: str
+) -> None:
+    pytester.makeini(f"[pytest]\nwfstate_backends = {names}")
+    result = run()
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    assert f"ERROR: the ini setting wfstate_backends {complaint} {KNOWN}" in result.errlines
+
+
+def test_indirect_parametrize_picks_the_backends_of_one_test(pytester: pytest.Pytester, items: Items) -> None:
+    pytester.makepyfile(
+        """
+        import pytest
+
+        @pytest.mark.parametrize("paused_store", ["file"], indirect=True)
+        def test_picked(paused_store): pass
+
+        def test_all(paused_store): pass
+        """
+    )
+    assert items() == ["test_picked[file]", "test_all[memory]", "test_all[file]"]
+
+
+def test_indirect_parametrize_may_pick_a_backend_that_the_option_leaves_out(
+    pytester: pytest.Pytester, run: Run
+) -> None:
+    pytester.makepyfile(
+        """
+        import pytest
+
+        @pytest.mark.parametrize("paused_store", ["file"], indirect=True)
+        def test_picked(paused_store):
+            assert type(paused_store).__name__ == "FilePausedStore"
+        """
+    )
+    run("--wfstate-backends=memory").assert_outcomes(passed=1)
+
+
+def test_an_unknown_backend_in_parametrize_is_one_clear_line(pytester: pytest.Pytester, run: Run) -> None:
+    pytester.makepyfile(
+        """
+        import pytest
+
+        @pytest.mark.parametrize("paused_store", ["redish"], indirect=True)
+        def test_picked(paused_store): pass
+        """
+    )
+    result = run()
+    result.assert_outcomes(errors=1)
+    assert f"paused_store was parametrized with the unknown backend 'redish'. {KNOWN}" in result.outlines
+    assert "plugin.py" not in result.stdout.str()
+
+
+def test_a_fixture_of_the_user_replaces_ours(pytester: pytest.Pytester, items: Items, run: Run) -> None:
+    pytester.makeconftest("import pytest\n@pytest.fixture\ndef paused_store(): return 'mine'")
+    pytester.makepyfile("def test_it(paused_store): assert paused_store == 'mine'")
+    assert items() == ["test_it"]
+    run().assert_outcomes(passed=1)
+
+
+def test_a_fixture_of_the_user_can_build_on_ours(pytester: pytest.Pytester, run: Run) -> None:
+    pytester.makeconftest(
+        """
+        import pytest
+        from pytest_wfstate import samples
+
+        @pytest.fixture
+        def paused_store(paused_store):
+            paused_store.save(samples.paused("run-1"))
+            return paused_store
+        """
+    )
+    pytester.makepyfile("def test_it(paused_store): assert paused_store.list() == ['run-1']")
+    run().assert_outcomes(passed=2)
+
+
+@pytest.mark.parametrize("overridden", ["paused_store", "frozen_clock", "fake_disk"])
+def test_a_fixture_of_the_user_does_no_harm_to_the_others(pytester: pytest.Pytester, run: Run, overridden: str) -> None:
+    pytester.makeconftest(f"import pytest\n@pytest.fixture\ndef {overridden}(): raise RuntimeError")
+    pytester.makepyfile(
+        test_each="\n".join(
+            f"def test_{name}({name}): pass" for name in [*FIXTURES, "frozen_clock", "fake_disk"] if name != overridden
+        )
+    )
+    result = run("--wfstate-backends=file")
+    result.assert_outcomes(passed=6)
+
+
+def test_two_store_fixtures_in_one_test_multiply(pytester: pytest.Pytester, items: Items) -> None:
+    pytester.makepyfile("def test_it(paused_store, resume_store): pass")
+    assert sorted(items()) == [
+        "test_it[file-file]",
+        "test_it[file-memory]",
+        "test_it[memory-file]",
+        "test_it[memory-memory]",
+    ]
+
+
+def test_each_test_gets_an_empty_store(pytester: pytest.Pytester, run: Run) -> None:
+    pytester.makepyfile(
+        """
+        import pytest
+        from pytest_wfstate import samples
+
+        @pytest.mark.parametrize("time", [1, 2])
+        def test_it(paused_store, time):
+            assert paused_store.list() == []
+            paused_store.save(samples.paused("run-1"))
+        """
+    )
+    run().assert_outcomes(passed=4)
+
+
+def test_two_stores_of_one_test_have_a_folder_each(pytester: pytest.Pytester, run: Run) -> None:
+    pytester.makepyfile(
+        """
+        def test_it(paused_store, resume_store, tmp_path):
+            assert len({paused_store.directory, resume_store.directory, tmp_path}) == 3
+        """
+    )
+    run("--wfstate-backends=file").assert_outcomes(passed=1)
+
+
+@pytest.mark.parametrize("outcome", ["passed", "failed"])
+def test_every_store_is_closed_after_its_test(
+    pytester: pytest.Pytester, run: Run, monkeypatch: pytest.MonkeyPatch, outcome: str
+) -> None:
+    closed = []
+    stores = [getattr(module, name) for module in (memory, file) for name in module.__all__]
+    for store in stores:
+        monkeypatch.setattr(store, "close", lambda self: closed.append(type(self)))
+    body = "pass" if outcome == "passed" else "assert False"
+    pytester.makepyfile(test_each="\n".join(f"def test_{name}({name}): {body}" for name in FIXTURES))
+    run().assert_outcomes(**{outcome: 10})
+    assert sorted(closed, key=str) == sorted(stores, key=str)
+
+
+def test_the_help_names_the_known_backends(run: Run) -> None:
+    result = run("--help")
+    result.stdout.fnmatch_lines(["*--wfstate-backends=NAMES*", "*wfstate_backends (string):*"])
+    assert "memory, file" in result.stdout.str()

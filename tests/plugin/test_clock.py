@@ -1,0 +1,240 @@
+"""`frozen_clock`: what stands still, what goes on, and since when."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from tests.plugin.conftest import OTHERS, Run
+
+
+def test_the_clock_stands_still_until_it_is_told_to_go_on(pytester: pytest.Pytester, run: Run) -> None:
+    pytester.makepyfile(
+        """
+        import datetime
+        import time
+
+        def test_it(frozen_clock):
+            start = frozen_clock.now
+            assert start == datetime.datetime(2026, 1, 1, 12, tzinfo=datetime.UTC)
+            assert time.time() == start.timestamp()
+
+            frozen_clock.tick(90)
+            assert datetime.datetime.now(datetime.UTC) == start + datetime.timedelta(seconds=90)
+
+            frozen_clock.tick()
+            assert time.time() == start.timestamp() + 91
+        """
+    )
+    run().assert_outcomes(passed=1)
+
+
+@pytest.mark.parametrize(
+    "when",
+    ['"2030-05-05 06:07"', "datetime.datetime(2030, 5, 5, 6, 7)", "datetime.datetime(2030, 5, 5, 8, 7, tzinfo=CET)"],
+)
+def test_the_clock_moves_to_any_time(pytester: pytest.Pytester, run: Run, when: str) -> None:
+    pytester.makepyfile(
+        f"""
+        import datetime
+
+        CET = datetime.timezone(datetime.timedelta(hours=2))
+
+        def test_it(frozen_clock):
+            frozen_clock.move_to({when})
+            assert frozen_clock.now == datetime.datetime(2030, 5, 5, 6, 7, tzinfo=datetime.UTC)
+            frozen_clock.move_to("1999-12-31")
+            assert frozen_clock.now.year == 1999
+        """
+    )
+    run().assert_outcomes(passed=1)
+
+
+def test_indirect_parametrize_sets_the_start(pytester: pytest.Pytester, run: Run) -> None:
+    pytester.makepyfile(
+        """
+        import datetime
+        import pytest
+
+        @pytest.mark.parametrize("frozen_clock", ["2030-05-05", datetime.datetime(2030, 5, 5)], indirect=True)
+        def test_it(frozen_clock):
+            assert frozen_clock.now == datetime.datetime(2030, 5, 5, tzinfo=datetime.UTC)
+        """
+    )
+    run().assert_outcomes(passed=2)
+
+
+def test_time_goes_on_after_the_test(pytester: pytest.Pytester, run: Run) -> None:
+    pytester.makepyfile(
+        """
+        import datetime
+        import time
+
+        START = time.time()
+
+        def test_passes(frozen_clock): pass
+
+        def test_goes_on(): assert START <= time.time() <= datetime.datetime.now().timestamp()
+
+        def test_fails(frozen_clock): assert False
+
+        def test_goes_on_again(): assert START <= time.time() <= datetime.datetime.now().timestamp()
+        """
+    )
+    before = time.time()
+    run().assert_outcomes(passed=3, failed=1)
+    assert before <= time.time()
+
+
+def test_a_frozen_clock_does_not_falsify_how_long_a_test_took(pytester: pytest.Pytester) -> None:
+    pytester.makepyfile("def test_it(frozen_clock): frozen_clock.tick(100_000)")
+    record = pytester.inline_run(*OTHERS)
+    durations = [report.duration for report in record.getreports("pytest_runtest_logreport")]
+    assert len(durations) == 3
+    assert min(durations) >= 0
+    assert max(durations) < 1_000
+
+
+def test_stamps_of_every_store_are_frozen_in_its_threads_too(pytester: pytest.Pytester, run: Run) -> None:
+    pytester.makepyfile(
+        """
+        from pytest_wfstate import as_sync, samples
+
+        def test_effects(frozen_clock, effect_store):
+            store = as_sync(effect_store)
+            frozen_clock.tick(5)
+            store.mark_step_complete("task-1", "use-1", samples.effect("use-1"))
+            assert store.load_checkpoint("task-1").updated_at == frozen_clock.now.timestamp()
+
+        def test_runs(frozen_clock, run_store):
+            store = as_sync(run_store)
+            store.create_run(samples.run("run-1"))
+            frozen_clock.tick(5)
+            store.update_context("run-1", {})
+            assert store.get_run("run-1").updated_at == frozen_clock.now
+
+        def test_snapshots(frozen_clock, snapshot_store):
+            store = as_sync(snapshot_store)
+            store.save(samples.snapshot("run-1", 1))
+            frozen_clock.tick(5)
+            fork = store.fork(samples.key("run-1", 1))
+            assert store.latest("wf", fork).timestamp_ms == frozen_clock.now.timestamp() * 1000
+        """
+    )
+    run().assert_outcomes(passed=6)
+
+
+@pytest.mark.parametrize("where", ["call", "in_thread"])
+def test_leases_are_frozen(pytester: pytest.Pytester, run: Run, where: str) -> None:
+    pytester.makepyfile(
+        f"""
+        import concurrent.futures
+        from pytest_wfstate import samples
+
+        def call(function, *args, **options):
+            return function(*args, **options)
+
+        def in_thread(function, *args, **options):
+            with concurrent.futures.ThreadPoolExecutor() as pool:
+                return pool.submit(function, *args, **options).result()
+
+        def test_it(frozen_clock, paused_store):
+            paused_store.save(samples.paused("run-1"))
+            assert {where}(paused_store.claim, "run-1") is not None
+            frozen_clock.tick(59)
+            assert {where}(paused_store.recover_orphaned, older_than=60) == 0
+            frozen_clock.tick(2)
+            assert {where}(paused_store.recover_orphaned, older_than=60) == 1
+        """
+    )
+    run().assert_outcomes(passed=2)
+
+
+FIRST_USE = """
+import datetime
+import sys
+
+from pydantic_is_not_loaded import check
+check()
+
+def test_records_are_first_built_under_a_frozen_clock(frozen_clock, effect_store, paused_store, run_store):
+    from pytest_wfstate import as_sync, samples
+
+    paused_store.save(samples.paused("run-1", created_at=frozen_clock.now))
+    assert paused_store.load("run-1").created_at == frozen_clock.now
+
+    store = as_sync(run_store)
+    store.create_run(samples.run("run-1"))
+    frozen_clock.tick(5)
+    store.update_context("run-1", {})
+    assert store.get_run("run-1").updated_at == frozen_clock.now
+
+    store = as_sync(effect_store)
+    store.mark_step_complete("task-1", "use-1", samples.effect("use-1"))
+    assert store.load_checkpoint("task-1").updated_at == frozen_clock.now.timestamp()
+
+def test_records_take_real_times_afterwards(paused_store, run_store):
+    from pytest_wfstate import as_sync, samples
+
+    now = datetime.datetime.now(datetime.UTC)
+    paused_store.save(samples.paused("run-1", created_at=now))
+    assert paused_store.load("run-1").created_at == now
+    assert type(samples.paused().created_at) is datetime.datetime
+
+    store = as_sync(run_store)
+    store.create_run(samples.run("run-1"))
+    store.update_context("run-1", {})
+    assert store.get_run("run-1").updated_at >= now
+
+def test_models_of_the_user_take_real_times_afterwards():
+    import pydantic
+
+    class Mine(pydantic.BaseModel):
+        at: datetime.datetime
+
+    assert Mine(at=datetime.datetime.now()).at <= datetime.datetime.now()
+"""
+
+CHECK = """
+import sys
+
+def check():
+    assert not [name for name in sys.modules if name.split(".")[0] == "pydantic"]
+"""
+
+
+def test_a_frozen_clock_may_come_before_the_first_import_of_anything(pytester: pytest.Pytester) -> None:
+    pytester.makepyfile(FIRST_USE, pydantic_is_not_loaded=CHECK)
+    result = pytester.runpytest_subprocess(*OTHERS, "--wfstate-backends=file")
+    result.assert_outcomes(passed=3)
+
+
+def test_records_may_be_first_imported_under_a_clock_that_the_user_froze(pytester: pytest.Pytester) -> None:
+    """What pydantic then makes of models of the user with `datetime` fields is not ours to mend."""
+    script = pytester.makepyfile(
+        """
+        import datetime
+        from freezegun import freeze_time
+        from pydantic_is_not_loaded import check
+        check()
+
+        def round_trip(directory):
+            from pytest_wfstate import FilePausedStore, FileRunStore, as_sync, samples
+            now = datetime.datetime.now(datetime.UTC)
+            paused = FilePausedStore(directory + "/paused")
+            paused.save(samples.paused("run-1", created_at=now))
+            assert paused.claim("run-1").created_at == now
+            assert paused.recover_orphaned(older_than=60) == 0
+            runs = as_sync(FileRunStore(directory + "/runs"))
+            runs.create_run(samples.run("run-1"))
+            runs.update_context("run-1", {})
+            assert runs.get_run("run-1").updated_at >= now
+
+        with freeze_time("2026-01-01"):
+            round_trip("frozen")
+        round_trip("real")
+        """,
+        pydantic_is_not_loaded=CHECK,
+    )
+    assert pytester.runpython(script).ret == 0

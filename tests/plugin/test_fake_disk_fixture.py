@@ -1,0 +1,188 @@
+"""`fake_disk`: a disk that can be full, read-only or case-insensitive, and is gone after the test."""
+
+from __future__ import annotations
+
+import builtins
+import io
+import os
+from pathlib import Path
+
+import pytest
+from pyfakefs import helpers
+
+from tests.plugin.conftest import Run
+
+IMPORTS = """
+import os
+import pytest
+from pathlib import Path
+from pytest_wfstate import FileEffectStore, FilePausedStore, as_sync, samples
+"""
+
+
+def test_a_full_disk_keeps_what_it_had(pytester: pytest.Pytester, run: Run) -> None:
+    pytester.makepyfile(
+        IMPORTS
+        + """
+def test_it(fake_disk):
+    store = FilePausedStore(fake_disk.home)
+    store.save(samples.paused("run-1"))
+    fake_disk.fill()
+    with pytest.raises(OSError, match="No space left"):
+        store.save(samples.paused("run-1", iterations=2))
+    with pytest.raises(OSError, match="No space left"):
+        store.save(samples.paused("run-2"))
+    assert store.list() == ["run-1"]
+    assert store.load("run-1") == samples.paused("run-1")
+
+    fake_disk.free_up()
+    store.save(samples.paused("run-2"))
+    assert store.list() == ["run-1", "run-2"]
+"""
+    )
+    run().assert_outcomes(passed=1)
+
+
+def test_a_disk_can_have_a_few_bytes_left(pytester: pytest.Pytester, run: Run) -> None:
+    pytester.makepyfile(
+        IMPORTS
+        + """
+def test_it(fake_disk):
+    fake_disk.fill(free=10)
+    (fake_disk.home / "ten").write_bytes(b"0123456789")
+    with pytest.raises(OSError, match="No space left"):
+        (fake_disk.home / "eleventh").write_bytes(b"0")
+"""
+    )
+    run().assert_outcomes(passed=1)
+
+
+def test_a_read_only_folder_can_be_read_and_not_changed(pytester: pytest.Pytester, run: Run) -> None:
+    pytester.makepyfile(
+        IMPORTS
+        + """
+def test_it(fake_disk):
+    store = FilePausedStore(fake_disk.home / "store")
+    store.save(samples.paused("run-1"))
+    fake_disk.read_only(store.directory)
+    for change in (lambda: store.save(samples.paused("run-1", iterations=2)),
+                   lambda: store.claim("run-1"),
+                   lambda: store.remove("run-1")):
+        with pytest.raises(PermissionError):
+            change()
+    assert store.list() == ["run-1"]
+    assert store.load("run-1") == samples.paused("run-1")
+"""
+    )
+    run().assert_outcomes(passed=1)
+
+
+def test_a_folder_can_be_made_writable_again(pytester: pytest.Pytester, run: Run) -> None:
+    pytester.makepyfile(
+        IMPORTS
+        + """
+def test_it(fake_disk):
+    store = as_sync(FileEffectStore(fake_disk.home / "store"))
+    store.mark_step_complete("task-1", "use-1", samples.effect("use-1"))
+    fake_disk.read_only(fake_disk.home / "store")
+    with pytest.raises(PermissionError):
+        store.delete_checkpoint("task-1")
+
+    fake_disk.writable(fake_disk.home / "store")
+    store.mark_step_complete("task-1", "use-2", samples.effect("use-2"))
+    assert store.load_checkpoint("task-1").completed_tool_ids == {"use-1", "use-2"}
+    store.delete_checkpoint("task-1")
+    assert store.load_checkpoint("task-1") is None
+"""
+    )
+    run().assert_outcomes(passed=1)
+
+
+def test_a_read_only_folder_leaves_its_neighbours_alone(pytester: pytest.Pytester, run: Run) -> None:
+    pytester.makepyfile(
+        IMPORTS
+        + """
+def test_it(fake_disk):
+    (fake_disk.home / "closed").mkdir()
+    fake_disk.read_only(fake_disk.home / "closed")
+    FilePausedStore(fake_disk.home / "open").save(samples.paused("run-1"))
+"""
+    )
+    run().assert_outcomes(passed=1)
+
+
+def test_ids_that_differ_in_case_alone_stay_apart_on_a_disk_that_ignores_case(
+    pytester: pytest.Pytester, run: Run
+) -> None:
+    pytester.makepyfile(
+        IMPORTS
+        + """
+def test_it(fake_disk):
+    fake_disk.ignore_case()
+    (fake_disk.home / "NAME").write_text("the same file")
+    assert (fake_disk.home / "name").read_text() == "the same file"
+
+    store = FilePausedStore(fake_disk.home / "store")
+    store.save(samples.paused("run", iterations=1))
+    store.save(samples.paused("RUN", iterations=2))
+    assert store.list() == ["RUN", "run"]
+    assert store.load("run").iterations == 1
+"""
+    )
+    run().assert_outcomes(passed=1)
+
+
+@pytest.mark.parametrize("options", [(), ("-p", "no:fakefs", "-p", "no:pytest_fakefs")], ids=["with", "without"])
+def test_it_works_with_and_without_the_plugin_of_pyfakefs(
+    pytester: pytest.Pytester, run: Run, options: tuple[str, ...]
+) -> None:
+    pytester.makepyfile(
+        IMPORTS
+        + """
+def test_passes(fake_disk):
+    FilePausedStore(fake_disk.home).save(samples.paused("run-1"))
+
+def test_fails(fake_disk):
+    assert os.listdir(fake_disk.home) == ["nothing"]
+"""
+    )
+    result = run(*options)
+    result.assert_outcomes(passed=1, failed=1)
+    assert "E       AssertionError: assert [] == ['nothing']" in result.outlines
+
+
+def test_the_real_disk_is_back_after_the_test(pytester: pytest.Pytester, run: Run) -> None:
+    pytester.makepyfile(
+        IMPORTS
+        + """
+def test_passes(fake_disk):
+    assert not Path(__file__).exists()
+    fake_disk.read_only(fake_disk.home)
+    fake_disk.fill()
+
+def test_fails(fake_disk):
+    fake_disk.ignore_case()
+    assert False
+
+def test_real(tmp_path):
+    assert Path(__file__).exists()
+    assert not Path("/wfstate").exists()
+    FilePausedStore(tmp_path).save(samples.paused("RUN"))
+    assert os.listdir(tmp_path) == ["%52%55%4E.json"]
+
+def test_the_next_one_is_new(fake_disk):
+    assert os.listdir(fake_disk.home) == []
+    (fake_disk.home / "name").touch()
+    assert not (fake_disk.home / "NAME").exists()
+"""
+    )
+    run().assert_outcomes(passed=3, failed=1)
+
+
+def test_nothing_of_it_leaks_out_of_the_run(pytester: pytest.Pytester, run: Run) -> None:
+    before = (builtins.open, io.open, os.open, os.listdir, os.fsync, Path, helpers.get_uid(), helpers.get_gid())
+    pytester.makepyfile("def test_it(fake_disk): fake_disk.read_only(fake_disk.home)")
+    run().assert_outcomes(passed=1)
+    assert before == (
+        (builtins.open, io.open, os.open, os.listdir, os.fsync, Path, helpers.get_uid(), helpers.get_gid())
+    )

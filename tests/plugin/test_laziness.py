@@ -1,0 +1,68 @@
+"""A pytest run that uses nothing of the plugin pays nothing for it."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+LOADED = """
+import json
+import sys
+
+print(json.dumps(sorted(sys.modules)))
+"""
+
+SESSION = f"""
+import pytest
+assert pytest.main({{options!r}}) == 0
+{LOADED}
+"""
+
+NO_PLUGINS_OF_DEPENDENCIES = ("-p", "no:hypothesispytest", "-p", "no:fakefs", "-p", "no:pytest_fakefs")
+
+
+def loaded(pytester: pytest.Pytester, script: str, *packages: str) -> list[str]:
+    """Run `script`, and tell which modules of `packages` it has loaded at its end."""
+    result = pytester.runpython(pytester.makepyfile(script=script))
+    assert result.ret == 0
+    modules: list[str] = json.loads(result.outlines[-1])
+    return [module for module in modules if module.partition(".")[0] in packages]
+
+
+@pytest.mark.parametrize("options", [(), NO_PLUGINS_OF_DEPENDENCIES], ids=["as it comes", "without other plugins"])
+def test_a_session_that_does_not_use_it_loads_the_plugin_alone(
+    pytester: pytest.Pytester, options: tuple[str, ...]
+) -> None:
+    pytester.makepyfile(test_plain="def test_it(tmp_path): pass")
+    script = SESSION.format(options=["test_plain.py", *options])
+    assert loaded(pytester, script, "pytest_wfstate", "pydantic", "pydantic_core", "freezegun") == [
+        "pytest_wfstate",
+        "pytest_wfstate.plugin",
+    ]
+
+
+def test_the_options_in_the_readme_keep_hypothesis_and_pyfakefs_out(
+    pytester: pytest.Pytester, request: pytest.FixtureRequest
+) -> None:
+    readme = request.config.rootpath.joinpath("README.md").read_text()
+    assert " ".join(NO_PLUGINS_OF_DEPENDENCIES) in readme
+    pytester.makepyfile(test_plain="def test_it(tmp_path): pass")
+    script = SESSION.format(options=["test_plain.py", *NO_PLUGINS_OF_DEPENDENCIES])
+    assert loaded(pytester, script, "hypothesis", "_hypothesis_pytestplugin", "pyfakefs") == []
+
+
+@pytest.mark.parametrize("module", ["pytest_wfstate", "pytest_wfstate.plugin"])
+def test_importing_the_plugin_loads_nothing_heavy(pytester: pytest.Pytester, module: str) -> None:
+    script = f"import {module}\n{LOADED}"
+    heavy = ("pydantic", "pydantic_core", "hypothesis", "freezegun", "pyfakefs", "asyncio")
+    assert loaded(pytester, script, *heavy) == []
+
+
+def test_a_memory_store_loads_no_file_store_and_no_faults(pytester: pytest.Pytester) -> None:
+    pytester.makepyfile(test_one="def test_it(paused_store): pass")
+    script = SESSION.format(options=["test_one.py", "--wfstate-backends=memory"])
+    modules = loaded(pytester, script, "pytest_wfstate", "freezegun")
+    assert "pytest_wfstate.stores.memory" in modules
+    assert not [module for module in modules if module.startswith(("pytest_wfstate.stores.file", "freezegun"))]
+    assert not [module for module in modules if module.startswith("pytest_wfstate.faults")]

@@ -1,0 +1,86 @@
+"""A user's type checker knows every public name: `py.typed` is shipped, and the annotations are true."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import pytest_wfstate
+
+RIGHT = f"""
+import datetime
+
+from pytest_wfstate import {", ".join(pytest_wfstate.__all__)}
+from pytest_wfstate.faults.fake_disk import FakeDisk
+from pytest_wfstate.faults.frozen_clock import FrozenClock
+
+async def test_effects(effect_store: EffectStore) -> None:
+    await effect_store.mark_step_complete("task-1", "use-1", samples.effect("use-1"))
+    checkpoint: WorkflowCheckpoint | None = await effect_store.load_checkpoint("task-1")
+    assert checkpoint is not None
+    assert checkpoint.is_completed("use-1")
+
+def test_paused(paused_store: PausedStore, frozen_clock: FrozenClock) -> None:
+    paused_store.save(samples.paused("run-1", iterations=2))
+    record: PausedWorkflow | None = paused_store.claim("run-1")
+    assert record is not None
+    frozen_clock.tick(61)
+    now: datetime.datetime = frozen_clock.now
+    assert paused_store.recover_orphaned(older_than=60) == 1, now
+
+def test_resume(fake_disk: FakeDisk) -> None:
+    store: ResumeStore = FileResumeStore(fake_disk.home, durability="process")
+    store.save(ResumePoint(run_id="r", workflow_name="wf", step=1, next_node_id="n", scope_snapshot=None))
+    fake_disk.fill(free=10)
+
+async def test_snapshots(snapshot_store: SnapshotStore) -> None:
+    await snapshot_store.save(samples.snapshot("run-1", 1))
+    run_id: RunId = await snapshot_store.fork(samples.key("run-1", 1), {{"a": 1}})
+    found: list[CheckpointMeta] = await snapshot_store.list("wf", run_id)
+    assert found
+
+async def test_runs(run_store: RunStore) -> None:
+    await run_store.upsert_step("run-1", WorkflowStepState(step_id="fetch", status=TaskStatus.RUNNING))
+    steps: list[WorkflowStepState] = await run_store.list_steps("run-1")
+    assert steps
+
+stores: list[EffectStore] = [MemoryEffectStore(), FileEffectStore("x")]
+more: list[PausedStore] = [MemoryPausedStore(), FilePausedStore("x")]
+others: list[ResumeStore] = [MemoryResumeStore(), FileResumeStore("x")]
+graphs: list[SnapshotStore] = [MemorySnapshotStore(), FileSnapshotStore("x")]
+runs: list[RunStore] = [MemoryRunStore(), FileRunStore("x")]
+"""
+
+WRONG = """
+from pytest_wfstate import FileResumeStore, PausedStore, samples
+
+def test_paused(paused_store: PausedStore) -> None:
+    paused_store.save("no record")
+    paused_store.claim(1)
+    FileResumeStore("x", durability="hope")
+    samples.nothing()
+"""
+
+
+@pytest.fixture(scope="module")
+def told(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
+    """Give the complaints of mypy about a file that is right and one that is wrong."""
+    folder = tmp_path_factory.mktemp("typing")
+    Path(folder, "test_right.py").write_text(RIGHT)
+    Path(folder, "test_wrong.py").write_text(WRONG)
+    command = [sys.executable, "-m", "mypy", "--strict", "--config-file=", "test_right.py", "test_wrong.py"]
+    result = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+    assert not result.stderr
+    return result.stdout.splitlines()
+
+
+def test_right_use_of_every_public_name_passes(told: list[str]) -> None:
+    assert [line for line in told if line.startswith("test_right.py")] == []
+
+
+def test_wrong_use_is_found(told: list[str]) -> None:
+    lines = [line.split(":")[1] for line in told if line.startswith("test_wrong.py") and ": error: " in line]
+    assert lines == ["5", "6", "7", "8"]

@@ -1,0 +1,29 @@
+"""The store fixtures in several processes at once."""
+
+from __future__ import annotations
+
+import pytest
+
+
+def test_stores_work_under_xdist(pytester: pytest.Pytester) -> None:
+    pytester.makepyfile(
+        """
+        import pytest
+        from pytest_wfstate import samples
+
+        @pytest.mark.parametrize("time", range(4))
+        def test_it(paused_store, time):
+            assert paused_store.list() == []
+            paused_store.save(samples.paused("run-1"))
+            assert paused_store.claim("run-1") is not None
+        """
+    )
+    result = pytester.runpytest_subprocess("-n", "2", "-p", "no:asyncio", "-p", "no:anyio")
+    result.assert_outcomes(passed=8)
+
+
+def test_a_wrong_option_is_told_once(pytester: pytest.Pytester) -> None:
+    pytester.makepyfile("def test_it(paused_store): pass")
+    result = pytester.runpytest_subprocess("-n", "2", "--wfstate-backends=redish", "-p", "no:asyncio", "-p", "no:anyio")
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    assert result.stderr.str().count("unknown backend 'redish'") == 1

@@ -1,0 +1,452 @@
+from __future__ import annotations
+
+import datetime
+import json
+import math
+from typing import Any
+
+import pytest
+from hypothesis import given
+from pydantic import ValidationError
+
+import pytest_wfstate
+from pytest_wfstate import (
+    ApprovalField,
+    CorruptRecord,
+    Edge,
+    PausedWorkflow,
+    ResumePoint,
+    SideEffectRecord,
+    Snapshot,
+    StageStep,
+    TaskStatus,
+    Workflow,
+    WorkflowCheckpoint,
+    WorkflowDefinition,
+    WorkflowExecutionState,
+    WorkflowStepState,
+    samples,
+)
+from pytest_wfstate.contracts.records import FrameworkType, Record, plain_json
+from tests.unit.values import JSON_VALUES, NO_JSON, RECORDS, json_values, label, nested
+
+OURS = {
+    "SideEffectRecord": samples.effect(),
+    "WorkflowCheckpoint": samples.checkpoint(),
+    "ApprovalField": ApprovalField(name="approved"),
+    "PausedWorkflow": samples.paused(),
+    "ResumePoint": samples.resume_point(),
+    "CheckpointKey": samples.key(),
+    "CheckpointMeta": samples.snapshot().meta(),
+    "Snapshot": samples.snapshot(),
+    "WorkflowExecutionState": samples.run(),
+    "WorkflowStepState": samples.step(),
+}
+FRAMEWORKS: dict[str, FrameworkType] = {
+    "Workflow": samples.paused().workflow,
+    "Stage": samples.paused().workflow.stages[0],
+    "StageStep": samples.paused().workflow.stages[0].step,
+    "Edge": samples.paused().workflow.edges[0],
+    "WorkflowDefinition": samples.definition(),
+    "WorkflowStep": samples.definition().steps[0],
+    "StepKind": samples.definition().steps[0].kind,
+}
+UNKNOWN = {"unheard_of": [None, 0, "", {"größe": [False, 1.5, {}]}], "another": None}
+
+
+class TestPlainJson:
+    @pytest.mark.parametrize("value", JSON_VALUES, ids=label)
+    def test_json_comes_back_equal_and_of_the_same_type(self, value: Any) -> None:
+        assert json.dumps(plain_json(value)) == json.dumps(value)
+
+    @given(json_values)
+    def test_any_json_comes_back_the_same(self, value: Any) -> None:
+        assert json.dumps(plain_json(value)) == json.dumps(value)
+
+    @pytest.mark.parametrize(
+        ("bad", "message"),
+        [
+            (math.nan, "nan has no JSON. Save None, or the word as text"),
+            (math.inf, "inf has no JSON. Save None, or the word as text"),
+            (-math.inf, "-inf has no JSON. Save None, or the word as text"),
+            ({1}, "{1} of type set has no JSON. A value is None, bool, int, float, str, list or dict"),
+            (b"x", "b'x' of type bytes has no JSON"),
+            (datetime.datetime(2026, 1, 1), "datetime.datetime(2026, 1, 1, 0, 0) of type datetime has no JSON"),
+            ({1: "one"}, "the key 1 is of type int. A key of a JSON object is text"),
+            ({None: 1}, "the key None is of type NoneType. A key of a JSON object is text"),
+            ("a\ud800", "the text 'a\\ud800' holds a lone surrogate, which has no UTF-8"),
+            ({"\udfff": 1}, "the text '\\udfff' holds a lone surrogate, which has no UTF-8"),
+            pytest.param(
+                10**4300, "an integer of more than 4,200 digits cannot be read back. Save it as text", id="long integer"
+            ),
+            pytest.param(
+                -(10**4300),
+                "an integer of more than 4,200 digits cannot be read back. Save it as text",
+                id="long negative integer",
+            ),
+        ],
+    )
+    def test_what_has_no_json_is_refused_in_clear_words(self, bad: object, message: str) -> None:
+        with pytest.raises(ValueError) as refused:
+            plain_json({"deep": [bad]})
+
+        assert str(refused.value).startswith(message)
+
+    def test_100_lists_in_one_another_are_not_too_deep(self) -> None:
+        assert plain_json(nested(100, "leaf")) == nested(100, "leaf")
+
+    @pytest.mark.parametrize("innermost", [["leaf"], [], {}, ()], ids=repr)
+    def test_more_than_100_of_them_are_refused(self, innermost: Any) -> None:
+        with pytest.raises(ValueError, match="nested more than 100 deep, or holds itself"):
+            plain_json(nested(100, innermost))
+
+    def test_a_value_that_holds_itself_is_refused(self) -> None:
+        cycle: dict[str, Any] = {}
+        cycle["self"] = [cycle]
+
+        with pytest.raises(ValueError, match="nested more than 100 deep, or holds itself"):
+            plain_json(cycle)
+
+    def test_the_longest_integer_that_is_allowed_is_read_back(self) -> None:
+        point = samples.resume_point(scope_snapshot=10**4200)
+
+        assert ResumePoint.from_json(point.to_json(), "here").scope_snapshot == 10**4200
+
+    def test_a_copy_is_not_live(self) -> None:
+        value = {"list": [1], "dict": {"k": "v"}}
+
+        copy = plain_json(value)
+        copy["list"].append(2)
+        copy["dict"]["k"] = "changed"
+
+        assert value == {"list": [1], "dict": {"k": "v"}}
+
+    def test_tuples_become_lists(self) -> None:
+        assert plain_json({"pair": (1, (2,))}) == {"pair": [1, [2]]}
+
+    @pytest.mark.parametrize("value", [TaskStatus.FAILED, type("Number", (int,), {})(3)])
+    def test_subclasses_become_plain(self, value: Any) -> None:
+        assert type(plain_json(value)) in (str, int)
+
+
+class TestJsonFields:
+    @pytest.mark.parametrize("bad", NO_JSON.values(), ids=list(NO_JSON))
+    def test_a_record_is_not_built_with_what_has_no_json(self, bad: Any) -> None:
+        with pytest.raises(ValidationError):
+            samples.resume_point(scope_snapshot=bad)
+
+    @pytest.mark.parametrize("bad", NO_JSON.values(), ids=list(NO_JSON))
+    def test_an_unknown_field_must_be_json_too(self, bad: Any) -> None:
+        with pytest.raises(ValidationError):
+            StageStep.model_validate({"type": "dedup", "unheard_of": bad})
+
+    def test_a_record_keeps_a_copy_of_what_it_is_built_from(self) -> None:
+        scope = {"list": [1]}
+
+        point = samples.resume_point(scope_snapshot=scope)
+        scope["list"].append(2)
+
+        assert point.scope_snapshot == {"list": [1]}
+
+    def test_an_unknown_field_is_a_copy_too(self) -> None:
+        unknown = [1]
+
+        step = StageStep.model_validate({"type": "dedup", "unheard_of": unknown})
+        unknown.append(2)
+
+        assert step.to_json() == '{"type":"dedup","unheard_of":[1]}'
+
+
+class TestFields:
+    @pytest.mark.parametrize("bad", [-1, 2**32, 1.0, "1", True])
+    def test_a_u32_is_refused(self, bad: Any) -> None:
+        with pytest.raises(ValidationError):
+            samples.checkpoint(step_index=bad)
+
+    @pytest.mark.parametrize("bad", [-1, 2**64, 1.0, "1", True])
+    def test_a_u64_is_refused(self, bad: Any) -> None:
+        with pytest.raises(ValidationError):
+            samples.resume_point(step=bad)
+
+    @pytest.mark.parametrize("bad", [-(2**63) - 1, 2**63, 1.0, "1", True])
+    def test_an_i64_is_refused(self, bad: Any) -> None:
+        with pytest.raises(ValidationError):
+            samples.effect(completed_at=bad)
+
+    @pytest.mark.parametrize("bad", [0, 1, "true", None])
+    def test_a_flag_is_refused(self, bad: Any) -> None:
+        with pytest.raises(ValidationError):
+            samples.effect(reversible=bad)
+
+    @pytest.mark.parametrize("bad", [1, None, b"x", "\ud800"])
+    def test_a_text_is_refused(self, bad: Any) -> None:
+        with pytest.raises(ValidationError):
+            samples.effect(tool_name=bad)
+
+    @pytest.mark.parametrize("bad", [math.nan, math.inf, "1", None, True])
+    def test_a_number_is_refused(self, bad: Any) -> None:
+        with pytest.raises(ValidationError):
+            samples.paused(prior_duration_ms=bad)
+
+    def test_a_number_is_written_with_its_point(self) -> None:
+        assert '"prior_duration_ms":3.0,' in samples.paused(prior_duration_ms=3).to_json()
+
+    @pytest.mark.parametrize("bad", ["done", "PENDING", "", None])
+    def test_an_unknown_status_is_refused(self, bad: Any) -> None:
+        with pytest.raises(ValidationError):
+            samples.step(status=bad)
+
+    def test_a_field_is_validated_when_it_is_assigned(self) -> None:
+        point = samples.resume_point()
+
+        with pytest.raises(ValidationError):
+            point.step = -1
+
+        assert point.step == 3
+
+
+class TestChecked:
+    @pytest.mark.parametrize("record", OURS.values(), ids=list(OURS))
+    def test_gives_an_equal_copy(self, record: Record) -> None:
+        copy = type(record).checked(record)
+
+        assert copy == record
+        assert copy is not record
+
+    @pytest.mark.parametrize("record", OURS.values(), ids=list(OURS))
+    def test_refuses_another_type(self, record: Record) -> None:
+        other = samples.effect() if not isinstance(record, SideEffectRecord) else samples.key()
+
+        with pytest.raises(TypeError, match=f"^expected a {type(record).__name__}, got .* of type "):
+            type(record).checked(other)
+
+    @pytest.mark.parametrize("not_a_record", [None, {"run_id": "run-1"}, "run-1"])
+    def test_refuses_what_is_no_record(self, not_a_record: object) -> None:
+        with pytest.raises(TypeError, match=r"Build one with ResumePoint\(\.\.\.\) or ResumePoint\.model_validate"):
+            ResumePoint.checked(not_a_record)
+
+    @pytest.mark.parametrize("bad", NO_JSON.values(), ids=list(NO_JSON))
+    def test_refuses_what_was_put_into_a_value_after_construction(self, bad: Any) -> None:
+        point = samples.resume_point(scope_snapshot={"list": []})
+        point.scope_snapshot["list"].append(bad)
+
+        with pytest.raises(ValidationError):
+            ResumePoint.checked(point)
+
+    def test_refuses_what_was_put_into_an_unknown_field(self) -> None:
+        workflow = Workflow.model_validate({"id": "wf", "name": "WF", "start": "s", "unheard_of": []})
+        paused = samples.paused(workflow=workflow)
+        assert paused.workflow.model_extra is not None
+        paused.workflow.model_extra["unheard_of"].append(math.nan)
+
+        with pytest.raises(ValidationError):
+            PausedWorkflow.checked(paused)
+
+    def test_refuses_a_nested_record_of_another_type(self) -> None:
+        checkpoint = samples.checkpoint()
+        checkpoint.side_effects_log.append(samples.step())  # type: ignore[arg-type]
+
+        with pytest.raises(ValidationError):
+            WorkflowCheckpoint.checked(checkpoint)
+
+    def test_refuses_a_key_that_is_no_text(self) -> None:
+        snapshot = samples.snapshot()
+        snapshot.values[1] = "one"  # type: ignore[index]
+
+        with pytest.raises(ValidationError):
+            Snapshot.checked(snapshot)
+
+    def test_refuses_what_was_never_validated(self) -> None:
+        with pytest.raises(ValidationError):
+            ResumePoint.checked(ResumePoint.model_construct(run_id="run-1"))
+
+    def test_shares_nothing_with_the_original(self) -> None:
+        paused = samples.paused()
+
+        copy = PausedWorkflow.checked(paused)
+        copy.workflow.edges[0].to = "changed"
+        copy.fields[0].name = "changed"
+        copy.wf_state["amount"] = "changed"
+        copy.stage_results[0]["ok"] = "changed"
+        copy.completed_stage_ids.append("changed")
+
+        assert paused == samples.paused()
+
+
+class TestUnknownFields:
+    @pytest.mark.parametrize("record", OURS.values(), ids=list(OURS))
+    def test_our_own_records_refuse_them(self, record: Record) -> None:
+        fields = {**json.loads(record.to_json()), "unheard_of": 1}
+
+        with pytest.raises(CorruptRecord, match="unheard_of"):
+            type(record).from_json(json.dumps(fields), "here")
+
+    @pytest.mark.parametrize("record", FRAMEWORKS.values(), ids=list(FRAMEWORKS))
+    def test_types_of_the_framework_give_them_back_untouched(self, record: Record) -> None:
+        fields = {**json.loads(record.to_json()), **UNKNOWN}
+
+        again = type(record).from_json(json.dumps(fields), "here")
+
+        assert json.dumps(json.loads(again.to_json())) == json.dumps(fields)
+
+    @pytest.mark.parametrize("record", FRAMEWORKS.values(), ids=list(FRAMEWORKS))
+    def test_checking_keeps_them(self, record: Record) -> None:
+        fields = {**json.loads(record.to_json()), **UNKNOWN}
+
+        checked = type(record).checked(type(record).model_validate(fields))
+
+        assert json.loads(checked.to_json()) == fields
+
+    @pytest.mark.parametrize(
+        "name",
+        [
+            pytest.param("from_", marks=pytest.mark.xfail(reason="pydantic merges it with the field of that name")),
+            "model_config",
+            "checked",
+            "copy",
+            "__dict__",
+            "",
+            "größe",
+        ],
+    )
+    def test_they_may_have_any_name(self, name: str) -> None:
+        fields = {"from": "a", "to": "b", "conditions": [], "label": "", name: "theirs"}
+
+        checked = Edge.checked(Edge.model_validate(fields))
+
+        assert json.loads(checked.to_json()) == fields
+
+    def test_records_that_differ_in_them_are_not_equal(self) -> None:
+        one = StageStep.model_validate({"type": "dedup", "unheard_of": 1})
+        other = StageStep.model_validate({"type": "dedup", "unheard_of": 2})
+
+        assert one != other
+
+
+def test_every_record_of_the_contracts_is_tried_here() -> None:
+    records = {
+        name
+        for name in pytest_wfstate.__all__
+        if isinstance(kind := getattr(pytest_wfstate, name), type) and issubclass(kind, Record)
+    }
+
+    assert records == {*OURS, *FRAMEWORKS} == set(RECORDS)
+
+
+class TestMoments:
+    @pytest.mark.parametrize(
+        ("moment", "text"),
+        [
+            ("2026-01-02T03:04:05Z", "2026-01-02T03:04:05Z"),
+            ("2026-01-02T03:04:05.000Z", "2026-01-02T03:04:05Z"),
+            ("2026-01-02T03:04:05.6Z", "2026-01-02T03:04:05.600Z"),
+            ("2026-01-02T03:04:05.678Z", "2026-01-02T03:04:05.678Z"),
+            ("2026-01-02T03:04:05.678900Z", "2026-01-02T03:04:05.678900Z"),
+            ("2026-01-02T03:04:05.000001Z", "2026-01-02T03:04:05.000001Z"),
+            ("2026-01-02T03:04:05.123456789Z", "2026-01-02T03:04:05.123456Z"),
+            ("2026-01-02T03:04:05.000000789Z", "2026-01-02T03:04:05Z"),
+            ("2026-01-02T03:04:05+00:00", "2026-01-02T03:04:05Z"),
+            ("2026-01-02T01:04:05+02:00", "2026-01-01T23:04:05Z"),
+            ("2026-01-02T01:04:05.5-09:30", "2026-01-02T10:34:05.500Z"),
+            ("0001-01-01T00:00:00Z", "0001-01-01T00:00:00Z"),
+            ("9999-12-31T23:59:59.999999Z", "9999-12-31T23:59:59.999999Z"),
+        ],
+    )
+    def test_are_written_as_chrono_writes_them(self, moment: str, text: str) -> None:
+        step = WorkflowStepState.from_json(json.dumps({"step_id": "s", "started_at": moment}), "here")
+
+        assert json.loads(step.to_json())["started_at"] == text
+
+    def test_are_kept_in_utc(self) -> None:
+        zone = datetime.timezone(datetime.timedelta(hours=2))
+
+        step = samples.step(started_at=datetime.datetime(2026, 1, 2, 1, 4, 5, tzinfo=zone))
+
+        assert step.started_at is not None
+        assert step.started_at.isoformat() == "2026-01-01T23:04:05+00:00"
+
+    @pytest.mark.parametrize(
+        "naive",
+        [datetime.datetime(2026, 1, 2, 3, 4, 5), "2026-01-02T03:04:05", "2026-01-02", datetime.date(2026, 1, 2)],
+    )
+    def test_without_a_time_zone_are_refused(self, naive: object) -> None:
+        with pytest.raises(ValidationError, match="timezone"):
+            samples.step(started_at=naive)
+
+    @pytest.mark.parametrize("number", [0, 1_767_323_045, 1.5, True])
+    def test_that_are_numbers_are_refused(self, number: object) -> None:
+        with pytest.raises(ValidationError, match="is a number"):
+            samples.step(started_at=number)
+
+    @pytest.mark.parametrize("beyond", ["9999-12-31T23:59:59-01:00", "0001-01-01T00:00:00+01:00"])
+    def test_that_utc_cannot_tell_are_refused(self, beyond: str) -> None:
+        with pytest.raises(ValidationError, match="has no equivalent in UTC"):
+            samples.step(started_at=beyond)
+
+
+class TestFromJson:
+    @pytest.mark.parametrize(
+        ("text", "reason"),
+        [
+            ("", "EOF while parsing"),
+            ('{"run_id": "run-1"', "EOF while parsing"),
+            ("[]", "should be an object"),
+            ("null", "should be an object"),
+            (b"\xff", "Invalid JSON"),
+            ('{"run_id": "run-1"}', "workflow_name: Field required, and 3 more"),
+            (samples.resume_point().to_json() + "x", "trailing characters"),
+            (samples.resume_point().to_json().replace("3", "-3"), "step: Input should be greater than or equal to 0"),
+            (samples.resume_point().to_json().replace('"v"', "NaN"), "scope_snapshot: Value error, nan has no JSON"),
+        ],
+    )
+    def test_says_what_is_wrong_and_where(self, text: str | bytes, reason: str) -> None:
+        with pytest.raises(CorruptRecord) as corrupt:
+            ResumePoint.from_json(text, "/srv/run-1.json")
+
+        assert reason in corrupt.value.reason
+        assert corrupt.value.where == "/srv/run-1.json"
+        assert str(corrupt.value).startswith("the record in /srv/run-1.json cannot be read: ")
+
+    def test_reads_what_another_program_left_out(self) -> None:
+        """A serde default: the field may be missing."""
+        fields = json.loads(samples.run().to_json())
+        del fields["input"], fields["context"], fields["workspace_id"], fields["entry_point"]
+
+        state = WorkflowExecutionState.from_json(json.dumps(fields), "here")
+
+        assert (state.input, state.context, state.workspace_id, state.entry_point) == (None, None, None, None)
+
+    def test_reads_a_step_with_nothing_but_its_id(self) -> None:
+        assert WorkflowStepState.from_json('{"step_id": "s"}', "here").status is TaskStatus.PENDING
+
+    def test_reads_a_snapshot_without_label(self) -> None:
+        fields = json.loads(samples.snapshot().to_json())
+        del fields["label"]
+
+        assert Snapshot.from_json(json.dumps(fields), "here").label == ""
+
+    def test_needs_a_target_even_if_it_is_null(self) -> None:
+        fields = json.loads(samples.effect().to_json())
+        del fields["target"]
+
+        with pytest.raises(CorruptRecord, match="target: Field required"):
+            SideEffectRecord.from_json(json.dumps(fields), "here")
+
+    def test_builds_fields_by_their_python_name_or_their_json_name(self) -> None:
+        assert Edge.model_validate({"from": "a", "to": "b"}) == Edge.model_validate({"from_": "a", "to": "b"})
+
+
+class TestNewRecords:
+    def test_a_new_definition_has_an_id_of_its_own(self) -> None:
+        assert WorkflowDefinition.new([]).id != WorkflowDefinition.new([]).id
+
+    def test_a_new_run_has_empty_input_and_context(self) -> None:
+        state = WorkflowExecutionState.new("run-1", "agent", "thread", "user", samples.definition(), entry_point="main")
+
+        assert (state.input, state.context, state.entry_point) == ({}, {}, "main")
+        assert state.created_at == state.updated_at
+
+    def test_a_new_checkpoint_has_done_nothing(self) -> None:
+        checkpoint = WorkflowCheckpoint.new("task-1", "agent-1")
+
+        assert (checkpoint.step_index, checkpoint.completed_tool_ids, checkpoint.side_effects_log) == (0, set(), [])

@@ -1,0 +1,109 @@
+"""The five file stores behind one face, for tests of what they have in common."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pytest_wfstate import (
+    FileEffectStore,
+    FilePausedStore,
+    FileResumeStore,
+    FileRunStore,
+    FileSnapshotStore,
+    as_sync,
+    samples,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """How a test puts items into a record of one contract, and sees what is in it."""
+
+    name: str
+    store: Callable[..., Any]
+    change: Callable[[Any, str, int], Any]  # put item n into the record, which is made if need be
+    load: Callable[[Any, str], Any]
+    items: Callable[[Any], list[int]]  # of a record that was loaded
+    delete: Callable[[Any, str], Any] | None
+    save: Callable[[Any, str, int], Any] | None  # put a record with item n alone in the place of what is there
+    file: str  # of record "a"
+
+    def open(self, home: Path, durability: str = "process") -> Any:
+        """Open a handle whose methods block."""
+        return as_sync(self.store(home, durability))
+
+    def __str__(self) -> str:
+        return self.name
+
+
+def _mark(store: Any, one: str, n: int) -> None:
+    store.mark_step_complete(one, f"use-{n}", samples.effect(f"use-{n}"))
+
+
+def _checkpoint(store: Any, one: str, n: int) -> None:
+    effect = samples.effect(f"use-{n}")
+    store.save_checkpoint(samples.checkpoint(one, side_effects_log=[effect], completed_tool_ids={effect.tool_use_id}))
+
+
+EFFECTS = Kind(
+    "effects",
+    FileEffectStore,
+    change=_mark,
+    load=lambda store, one: store.load_checkpoint(one),
+    items=lambda record: [int(effect.tool_use_id.removeprefix("use-")) for effect in record.side_effects_log],
+    delete=lambda store, one: store.delete_checkpoint(one),
+    save=_checkpoint,
+    file="a.json",
+)
+PAUSED = Kind(
+    "paused",
+    FilePausedStore,
+    change=lambda store, one, n: store.save(samples.paused(one, iterations=n)),
+    load=lambda store, one: store.load(one),
+    items=lambda record: [record.iterations],
+    delete=lambda store, one: store.remove(one),
+    save=lambda store, one, n: store.save(samples.paused(one, iterations=n)),
+    file="a.json",
+)
+RESUME = Kind(
+    "resume",
+    FileResumeStore,
+    change=lambda store, one, n: store.save(samples.resume_point(one, step=n)),
+    load=lambda store, one: store.load(one),
+    items=lambda record: [record.step],
+    delete=lambda store, one: store.delete(one),
+    save=lambda store, one, n: store.save(samples.resume_point(one, step=n)),
+    file="a.json",
+)
+SNAPSHOTS = Kind(
+    "snapshots",
+    FileSnapshotStore,
+    change=lambda store, one, n: store.save(samples.snapshot(one, n)),
+    load=lambda store, one: store.list("wf", one) or None,
+    items=lambda record: [meta.super_step for meta in record],
+    delete=None,
+    save=None,
+    file="wf.a.journal",
+)
+RUNS = Kind(
+    "runs",
+    FileRunStore,
+    change=lambda store, one, n: store.upsert_step(one, samples.step(f"step-{n}")),
+    load=lambda store, one: store.list_steps(one) or None,
+    items=lambda record: [int(step.step_id.removeprefix("step-")) for step in record],
+    delete=lambda store, one: store.delete_run(one),
+    save=None,
+    file="a.journal",
+)
+
+KINDS = [EFFECTS, PAUSED, RESUME, SNAPSHOTS, RUNS]
+JOURNALS = [EFFECTS, SNAPSHOTS, RUNS]
+WHOLE_FILES = [PAUSED, RESUME]
+
+
+def contents(home: Path) -> dict[str, bytes]:
+    """Read every file of a store."""
+    return {path.name: path.read_bytes() for path in home.iterdir()}

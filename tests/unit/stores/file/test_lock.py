@@ -1,0 +1,322 @@
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from pytest_wfstate import CannotLock, FilePausedStore, WfstateError, samples
+from pytest_wfstate.stores.file import _lock
+from pytest_wfstate.stores.file._lock import Kind, locked
+
+KINDS = [Kind.EXCLUSIVE, Kind.SHARED]
+
+PREAMBLE = """
+import fcntl, os, signal, sys, threading
+from pathlib import Path
+from pytest_wfstate.stores.file import _lock
+from pytest_wfstate.stores.file._lock import Kind, locked
+home = Path(sys.argv[1])
+"""
+
+HOLD = """
+with locked(home, Kind[sys.argv[2]]):
+    print("held", flush=True)
+    sys.stdin.read()
+"""
+
+# The child lives until stdin ends; `ready` tells that it runs its own code, after the hooks of the fork.
+FORK = """
+def fork_child():
+    ready, said = os.pipe()
+    if os.fork() == 0:
+        os.write(said, b"x")
+        sys.stdin.read()
+        os._exit(0)
+    os.read(ready, 1)
+"""
+
+DIE_WITH_A_CHILD = """
+with locked(home, Kind.EXCLUSIVE):
+    fork_child()
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+RELEASE_WITH_A_CHILD = """
+with locked(home, Kind.EXCLUSIVE):
+    missed = set(_lock._held)
+    _lock._held.clear()  # as if the fork had not seen the descriptor: the child keeps its copy
+    fork_child()
+    _lock._held.update(missed)
+print("released", flush=True)
+sys.stdin.read()
+"""
+
+FORK_WHILE_OPENING = """
+opened, real = [], os.open
+def slow(*args):
+    opened.append(real(*args))
+    os.open = real
+    forker.start()
+    forker.join(0.3)  # in vain if the fork waits, as it should, until the descriptor is known
+    return opened[0]
+
+def fork():
+    if os.fork() == 0:
+        try:
+            os.fstat(opened[0])
+            os._exit(1)
+        except OSError:
+            os._exit(0)
+
+forker = threading.Thread(target=fork)
+os.open = slow
+with locked(home, Kind.EXCLUSIVE):
+    forker.join()
+    print("kept" if os.wait()[1] else "closed", flush=True)
+"""
+
+LEAVE_IN_CHILD = """
+with locked(home, Kind.EXCLUSIVE):
+    child = os.fork()
+    if child == 0:
+        other = os.open(home, os.O_RDONLY)  # takes the number of the descriptor that the fork closed
+if child == 0:
+    os.fstat(other)
+    os._exit(7)
+print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
+"""
+
+
+class Program:
+    """Another process, on the folder `home`, that ends when its stdin does."""
+
+    def __init__(self, code: str, home: Path, *args: str) -> None:
+        self.process = subprocess.Popen(
+            [sys.executable, "-c", PREAMBLE + code, str(home), *args],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+
+    def says(self) -> str:
+        assert self.process.stdout is not None
+        return self.process.stdout.readline().strip()
+
+    def end(self) -> None:
+        self.process.kill()
+        self.process.communicate()
+
+
+@pytest.fixture
+def programs() -> Iterator[list[Program]]:
+    started: list[Program] = []
+    yield started
+    for program in started:
+        program.end()
+
+
+@pytest.fixture
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Makes who would have to wait for a lock raise BlockingIOError."""
+    real = fcntl.flock
+    monkeypatch.setattr(fcntl, "flock", lambda fd, how: real(fd, how if how == fcntl.LOCK_UN else how | fcntl.LOCK_NB))
+
+
+def is_free(home: Path) -> bool:
+    fd = os.open(home, os.O_RDONLY)
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    finally:
+        os.close(fd)
+    return True
+
+
+def can_lock(home: Path, kind: Kind) -> bool:
+    try:
+        with locked(home, kind):
+            return True
+    except BlockingIOError:
+        return False
+
+
+EXCLUSION = pytest.mark.parametrize(
+    ("held", "wanted", "allowed"),
+    [
+        (Kind.EXCLUSIVE, Kind.EXCLUSIVE, False),
+        (Kind.EXCLUSIVE, Kind.SHARED, False),
+        (Kind.SHARED, Kind.EXCLUSIVE, False),
+        (Kind.SHARED, Kind.SHARED, True),
+    ],
+)
+
+
+@EXCLUSION
+@pytest.mark.usefixtures("impatient")
+def test_a_lock_counts_between_threads(tmp_path: Path, held: Kind, wanted: Kind, allowed: bool) -> None:
+    with ThreadPoolExecutor(1) as other, locked(tmp_path, held):
+        assert other.submit(can_lock, tmp_path, wanted).result() is allowed
+
+
+@EXCLUSION
+@pytest.mark.usefixtures("impatient")
+def test_a_lock_counts_between_processes(
+    tmp_path: Path, held: Kind, wanted: Kind, allowed: bool, programs: list[Program]
+) -> None:
+    programs.append(Program(HOLD, tmp_path, held.name))
+    assert programs[0].says() == "held"
+
+    assert can_lock(tmp_path, wanted) is allowed
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_lock_ends_with_its_block(tmp_path: Path, kind: Kind) -> None:
+    with pytest.raises(ZeroDivisionError), locked(tmp_path, kind):
+        raise ZeroDivisionError
+
+    assert is_free(tmp_path)
+
+
+def test_a_lock_leaves_nothing_behind(tmp_path: Path) -> None:
+    before = os.listdir("/proc/self/fd") if Path("/proc/self/fd").exists() else []
+    with locked(tmp_path, Kind.EXCLUSIVE) as fd:
+        assert os.path.samestat(os.fstat(fd), tmp_path.stat())
+        assert os.listdir(tmp_path) == []
+
+    assert os.listdir(tmp_path) == []
+    assert before == [] or len(os.listdir("/proc/self/fd")) == len(before)
+
+
+def test_a_killed_holder_frees_the_lock(tmp_path: Path, programs: list[Program]) -> None:
+    programs.append(Program(HOLD, tmp_path, "EXCLUSIVE"))
+    assert programs[0].says() == "held"
+    assert not is_free(tmp_path)
+
+    programs[0].end()
+
+    assert is_free(tmp_path)
+
+
+def test_a_forked_child_does_not_hold_the_lock_of_a_parent_that_died(tmp_path: Path, programs: list[Program]) -> None:
+    programs.append(Program(FORK + DIE_WITH_A_CHILD, tmp_path))
+
+    programs[0].process.wait()
+
+    assert is_free(tmp_path)
+
+
+def test_a_forked_child_does_not_hold_the_lock_that_its_parent_released(
+    tmp_path: Path, programs: list[Program]
+) -> None:
+    programs.append(Program(FORK + RELEASE_WITH_A_CHILD, tmp_path))
+
+    assert programs[0].says() == "released"
+
+    assert is_free(tmp_path)
+
+
+def test_a_child_forked_while_the_folder_is_being_opened_does_not_hold_it(
+    tmp_path: Path, programs: list[Program]
+) -> None:
+    programs.append(Program(FORK_WHILE_OPENING, tmp_path))
+
+    assert programs[0].says() == "closed"
+
+
+def test_a_child_that_leaves_the_block_it_was_forked_in_closes_nothing(tmp_path: Path, programs: list[Program]) -> None:
+    programs.append(Program(LEAVE_IN_CHILD, tmp_path))
+
+    assert programs[0].says() == "7"
+
+
+def test_who_waited_for_a_folder_that_was_replaced_locks_the_new_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    home = tmp_path / "home"
+    home.mkdir()
+    waits, real = threading.Event(), fcntl.flock
+
+    def flock(fd: int, how: int) -> None:
+        if how == fcntl.LOCK_EX:
+            waits.set()
+        real(fd, how)
+
+    def wait() -> bool:
+        with locked(home, Kind.EXCLUSIVE) as fd:
+            return os.path.samestat(os.fstat(fd), home.stat()) and not is_free(home)
+
+    with ThreadPoolExecutor(1) as other:
+        with locked(home, Kind.EXCLUSIVE):
+            monkeypatch.setattr(fcntl, "flock", flock)
+            waiter = other.submit(wait)
+            assert waits.wait(10)
+            home.rmdir()
+            home.mkdir()
+        assert waiter.result() is True
+
+
+def test_a_missing_folder_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError), locked(tmp_path / "none", Kind.SHARED):
+        pass
+
+
+def refuse_locks(monkeypatch: pytest.MonkeyPatch, number: int) -> None:
+    def flock(*_: int) -> None:
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(fcntl, "flock", flock)
+
+
+@pytest.mark.parametrize("name", ["ENOLCK", "EOPNOTSUPP", "ENOSYS", "EBADF", "EINVAL"])
+def test_a_file_system_without_locks_is_refused_clearly(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    number = getattr(errno, name)
+    refuse_locks(monkeypatch, number)
+
+    with pytest.raises(CannotLock) as error, locked(tmp_path, Kind.EXCLUSIVE):
+        pass
+
+    assert isinstance(error.value, WfstateError)
+    assert (error.value.errno, error.value.filename) == (number, str(tmp_path))
+    message = str(error.value)
+    assert f"cannot be locked ({os.strerror(number)})" in message
+    assert str(tmp_path) in message
+    assert "Keep the store on a local disk, or use a SQL or Redis store" in message
+
+
+def test_a_store_on_a_file_system_without_locks_changes_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    refuse_locks(monkeypatch, errno.ENOLCK)
+
+    with pytest.raises(CannotLock):
+        FilePausedStore(tmp_path).save(samples.paused())
+
+    assert os.listdir(tmp_path) == []
+
+
+def test_another_error_of_the_lock_is_not_disguised(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    refuse_locks(monkeypatch, errno.EIO)
+
+    with pytest.raises(OSError) as error, locked(tmp_path, Kind.EXCLUSIVE):
+        pass
+
+    assert type(error.value) is OSError
+    assert error.value.errno == errno.EIO
+
+
+def test_a_system_without_flock_is_refused_clearly(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_lock, "fcntl", None)
+
+    with pytest.raises(CannotLock, match=r"need flock, which this system does not have\. Use a SQL or Redis store"):
+        FilePausedStore(tmp_path).save(samples.paused())

@@ -1,0 +1,67 @@
+"""What the repository may hold, and what its first page promises."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+import tomllib
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+
+# In two pieces, so that this file does not hold what it looks for.
+NOT_FOR_FILES = ["/" + "root/", "/" + "home/", "/" + "opt/", "/" + "Users/", "pypi" + ".org", "files." + "pythonhosted"]
+
+
+def tracked() -> list[Path]:
+    """List the repository's files: by git if there is one, else all that .gitignore does not name."""
+    if shutil.which("git") and (ROOT / ".git").exists():
+        command = ["git", "-c", "safe.directory=*", "ls-files", "--cached", "--others", "--exclude-standard"]
+        names = subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True).stdout.splitlines()
+        return [ROOT / name for name in names if (ROOT / name).is_file()]
+    ignored = (ROOT / ".gitignore").read_text().split()
+    return [
+        path
+        for path in ROOT.rglob("*")
+        if path.is_file() and not any(parent.match(rule.rstrip("/")) for parent in path.parents for rule in ignored)
+    ]
+
+
+def project() -> dict[str, list[str]]:
+    found: dict[str, list[str]] = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    return found
+
+
+@pytest.mark.parametrize("unwanted", NOT_FOR_FILES)
+def test_no_file_names_a_machine_or_a_registry(unwanted: str) -> None:
+    holding = [path.name for path in tracked() if unwanted.encode() in path.read_bytes()]
+    assert holding == []
+
+
+def test_the_readme_has_two_commands_to_try_it() -> None:
+    section = (ROOT / "README.md").read_text().partition("## Try it\n")[2].partition("\n## ")[0]
+    blocks = re.findall(r"^```(\w*)\n(.*?)^```$", section, flags=re.DOTALL | re.MULTILINE)
+    assert [language for language, _ in blocks] == ["sh"]
+    assert blocks[0][1].splitlines() == [
+        "python3 -m pip install . && python3 -m pytest_wfstate",
+        "python3 -m pip install -e '.[test]' && python3 -m pytest",
+    ]
+
+
+def test_the_core_dependencies_are_five_without_upper_limits() -> None:
+    bounds = [re.fullmatch(r"([a-z]+)>=[\d.]+", dependency) for dependency in project()["dependencies"]]
+    assert [bound and bound[1] for bound in bounds] == ["pytest", "pydantic", "hypothesis", "freezegun", "pyfakefs"]
+
+
+def test_the_readme_names_the_same_dependencies_and_python() -> None:
+    readme = (ROOT / "README.md").read_text().replace("\n", " ")
+    assert f"It needs Python {str(project()['requires-python']).removeprefix('>=')} or newer" in readme
+    assert "brings pytest, pydantic, hypothesis, freezegun and pyfakefs" in readme
+
+
+@pytest.mark.parametrize("name", ["stores.md", "files.md", "fixtures.md"])
+def test_a_document_is_linked_from_the_readme(name: str) -> None:
+    assert f"(docs/{name})" in (ROOT / "README.md").read_text()

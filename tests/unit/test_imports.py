@@ -1,0 +1,128 @@
+"""Imports point one way: contracts <- stores <- zoo, contracts <- oracle, faults on nothing, the plugin on top."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import pytest_wfstate
+
+PACKAGE = Path(pytest_wfstate.__file__).parent
+FILES = [path.relative_to(PACKAGE) for path in sorted(PACKAGE.rglob("*.py"))]
+
+# What each part, a folder or a file of the package, may import beside itself. A new part needs a line here.
+MAY_IMPORT = {
+    "errors": set[str](),
+    "faults": {"errors"},
+    "contracts": {"errors"},
+    "samples": {"errors", "contracts"},
+    "stores": {"errors", "contracts"},
+    "oracle": {"errors", "contracts"},
+    "zoo": {"errors", "contracts", "stores"},
+    "suites": {"errors", "contracts", "stores", "samples", "faults", "oracle", "zoo"},
+    "adapters": {"errors", "contracts", "stores", "samples", "faults", "oracle", "zoo", "suites"},
+}
+# These sit on top of all others, so nothing but each other may import them.
+TOP = {"__init__", "__main__", "cli", "demo", "plugin", "report"}
+
+
+def part(module: str) -> str:
+    """Name the part of the package that `pytest_wfstate.<part>...` belongs to."""
+    return [*module.split("."), "__init__"][1]
+
+
+def own_part(file: Path) -> str:
+    return file.parts[0].removesuffix(".py")
+
+
+def dotted(file: Path) -> str:
+    return ".".join(["pytest_wfstate", *file.with_suffix("").parts]).removesuffix(".__init__")
+
+
+def imports(file: Path) -> Iterator[str]:
+    """Find the modules of this package that `file` imports: at the top, in functions, for types, and by name."""
+    for node in ast.walk(ast.parse((PACKAGE / file).read_text())):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names if part_of_package(alias.name))
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{file} has a relative import"
+            if node.module == "pytest_wfstate":  # its parts, or public names out of its __init__
+                parts = {path.stem for path in PACKAGE.iterdir()}
+                yield from (
+                    f"pytest_wfstate.{alias.name}" if alias.name in parts else "pytest_wfstate" for alias in node.names
+                )
+            elif part_of_package(node.module or ""):
+                yield str(node.module)
+        elif isinstance(node, ast.Call) and ast.unparse(node.func).endswith("import_module"):
+            yield from (value for value in constants(node.args[0]) if part_of_package(value))
+
+
+def part_of_package(module: str) -> bool:
+    return module.split(".")[0] == "pytest_wfstate"
+
+
+def constants(node: ast.expr) -> list[str]:
+    return [str(part.value) for part in ast.walk(node) if isinstance(part, ast.Constant)]
+
+
+@pytest.mark.parametrize("file", FILES, ids=str)
+def test_every_part_has_its_place(file: Path) -> None:
+    assert own_part(file) in MAY_IMPORT.keys() | TOP, "say in MAY_IMPORT what it may import, or that it is on TOP"
+
+
+@pytest.mark.parametrize("file", [file for file in FILES if own_part(file) not in TOP], ids=str)
+def test_imports_point_one_way(file: Path) -> None:
+    own = own_part(file)
+    assert {part(module) for module in imports(file)} <= MAY_IMPORT.get(own, set()) | {own}
+
+
+@pytest.mark.parametrize("file", [file for file in FILES if own_part(file) in TOP], ids=str)
+def test_the_top_imports_what_exists(file: Path) -> None:
+    known = MAY_IMPORT.keys() | TOP
+    assert {part(module) for module in imports(file)} <= known
+
+
+def test_the_rules_have_no_circle() -> None:
+    placed: set[str] = set()
+    while ready := {name for name, allowed in MAY_IMPORT.items() if allowed <= placed} - placed:
+        placed |= ready
+    assert placed == set(MAY_IMPORT)
+
+
+@pytest.mark.parametrize("file", [file for file in FILES if file.parts[0] == "stores" and len(file.parts) > 2], ids=str)
+def test_a_backend_knows_no_other_backend(file: Path) -> None:
+    own = f"pytest_wfstate.stores.{file.parts[1]}"
+    backends = {f"pytest_wfstate.stores.{path.name}" for path in (PACKAGE / "stores").iterdir() if path.is_dir()}
+    others = {module for module in imports(file) if ".".join(module.split(".")[:3]) in backends - {own}}
+    assert others == set()
+
+
+@pytest.mark.parametrize("file", FILES, ids=str)
+def test_a_private_module_is_imported_by_its_own_folder_alone(file: Path) -> None:
+    folder = ".".join(["pytest_wfstate", *file.parent.parts])
+    private = {module for module in imports(file) if module.split(".")[-1].startswith("_")}
+    assert {module.rpartition(".")[0] for module in private} <= {folder}
+
+
+def test_this_file_finds_every_kind_of_import(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tests.unit.test_imports.PACKAGE", tmp_path)
+    (tmp_path / "samples.py").touch()
+    (tmp_path / "every.py").write_text(
+        "import os, pytest_wfstate.errors\n"
+        "from pytest_wfstate import samples, InvalidId\n"
+        "from pytest_wfstate.stores.file import FileRunStore\n"
+        "def later():\n"
+        "    import pytest_wfstate.plugin\n"
+        "    importlib.import_module(f'pytest_wfstate.contracts.{name}')\n"
+    )
+    assert sorted(imports(Path("every.py"))) == [
+        "pytest_wfstate",
+        "pytest_wfstate.contracts.",
+        "pytest_wfstate.errors",
+        "pytest_wfstate.plugin",
+        "pytest_wfstate.samples",
+        "pytest_wfstate.stores.file",
+    ]

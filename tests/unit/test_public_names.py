@@ -1,0 +1,120 @@
+"""Every public name can be imported from `pytest_wfstate`, and is loaded only when it is asked for."""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import pytest_wfstate
+
+HOMES = pytest_wfstate._HOMES
+HOME_NAMES = [(home, name) for home in HOMES for name in importlib.import_module(f"pytest_wfstate.{home}").__all__]
+
+
+def python(code: str) -> str:
+    """Run `code` in a new interpreter."""
+    command = [sys.executable, "-c", code]
+    return subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()
+
+
+def typed_imports() -> dict[str, str]:
+    """Read from the source what a type checker takes each public name for: the module it comes from."""
+    tree = ast.parse(Path(pytest_wfstate.__file__).read_text())
+    (block,) = [node for node in tree.body if isinstance(node, ast.If)]
+    assert ast.unparse(block.test) == "TYPE_CHECKING"
+    imports = [node for node in block.body if isinstance(node, ast.ImportFrom)]
+    return {alias.name: str(node.module) for node in imports for alias in node.names}
+
+
+@pytest.mark.parametrize(("home", "name"), HOME_NAMES)
+def test_a_public_name_of_a_part_is_exported(home: str, name: str) -> None:
+    assert name in pytest_wfstate.__all__
+    assert getattr(pytest_wfstate, name) is getattr(importlib.import_module(f"pytest_wfstate.{home}"), name)
+
+
+def test_contracts_stores_and_errors_are_among_the_parts() -> None:
+    assert {"errors", "contracts", "stores.memory", "stores.file", "stores.colour"} <= set(HOMES)
+
+
+def test_nothing_else_is_exported() -> None:
+    assert set(pytest_wfstate.__all__) == {name for _, name in HOME_NAMES} | {"samples"}
+
+
+def test_names_are_sorted_and_listed_once() -> None:
+    assert pytest_wfstate.__all__ == sorted(set(pytest_wfstate.__all__))
+
+
+def test_no_name_has_two_homes() -> None:
+    names = [name for _, name in HOME_NAMES]
+    assert len(names) == len(set(names))
+
+
+def test_samples_is_the_module() -> None:
+    assert pytest_wfstate.samples is importlib.import_module("pytest_wfstate.samples")
+
+
+def test_a_type_checker_sees_the_same_names() -> None:
+    assert sorted(typed_imports()) == pytest_wfstate.__all__
+
+
+@pytest.mark.parametrize(("name", "module"), list(typed_imports().items()))
+def test_a_type_checker_sees_each_name_where_it_is(name: str, module: str) -> None:
+    # Imported as a type checker reads it: `from module import name`, which may be a submodule.
+    seen: dict[str, object] = {}
+    exec(f"from {module} import {name}", seen)
+    assert seen[name] is getattr(pytest_wfstate, name)
+
+
+@pytest.mark.parametrize("contract", ["Effect", "Paused", "Resume", "Snapshot", "Run"])
+@pytest.mark.parametrize("backend", ["Memory", "File"])
+def test_every_contract_has_a_store_of_every_backend(contract: str, backend: str) -> None:
+    protocol = getattr(pytest_wfstate, f"{contract}Store")
+    assert issubclass(getattr(pytest_wfstate, f"{backend}{contract}Store"), protocol)
+
+
+def test_stores_of_several_contracts_come_in_one_import() -> None:
+    names = "FilePausedStore, MemoryEffectStore, FileSnapshotStore, FileRunStore, FileResumeStore"
+    assert python(f"from pytest_wfstate import {names}; print({names.partition(',')[0]}.__name__)") == "FilePausedStore"
+
+
+def test_importing_the_package_loads_none_of_its_parts() -> None:
+    code = (
+        "import sys, pytest_wfstate; print([m for m in sys.modules if m.startswith(('pydantic', 'pytest_wfstate.'))])"
+    )
+    assert python(code) == "[]"
+
+
+def test_importing_samples_loads_neither_stores_nor_faults() -> None:
+    code = "import sys; from pytest_wfstate import samples; print([m for m in sys.modules if m.startswith({})])"
+    assert python(code.format("('pytest_wfstate.stores', 'pytest_wfstate.faults')")) == "[]"
+
+
+def test_an_error_can_be_imported_without_pydantic() -> None:
+    code = "import sys; from pytest_wfstate import InvalidId; print('pydantic' in sys.modules)"
+    assert python(code) == "False"
+
+
+@pytest.mark.parametrize("name", ["FilePausedStores", "_HOME", "pausedstore"])
+def test_an_unknown_name_is_an_error_that_repeats_it(name: str) -> None:
+    with pytest.raises(AttributeError, match=f"^module 'pytest_wfstate' has no attribute '{name}'$"):
+        getattr(pytest_wfstate, name)
+
+
+def test_an_unknown_name_cannot_be_imported() -> None:
+    with pytest.raises(ImportError, match="cannot import name 'FilePausedStores' from 'pytest_wfstate'"):
+        exec("from pytest_wfstate import FilePausedStores")
+
+
+def test_dir_lists_the_public_names() -> None:
+    assert set(pytest_wfstate.__all__) <= set(dir(pytest_wfstate))
+
+
+def test_a_star_import_brings_every_name() -> None:
+    seen: dict[str, object] = {}
+    exec("from pytest_wfstate import *", seen)
+    assert set(pytest_wfstate.__all__) <= set(seen)
