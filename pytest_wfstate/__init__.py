@@ -39,6 +39,15 @@ if TYPE_CHECKING:
         WorkflowStepState,
     )
     from pytest_wfstate.errors import CannotLock, CorruptRecord, InvalidId, NotFound, WfstateError
+    from pytest_wfstate.faults.crash import (
+        Crash,
+        CrashBug,
+        Disk,
+        ErrorBug,
+        Exploration,
+        NeverReached,
+        NotMeasured,
+    )
     from pytest_wfstate.stores.colour import as_async, as_sync
     from pytest_wfstate.stores.file import (
         FileEffectStore,
@@ -61,9 +70,14 @@ __all__ = [
     "CheckpointKey",
     "CheckpointMeta",
     "CorruptRecord",
+    "Crash",
+    "CrashBug",
+    "Disk",
     "Edge",
     "Edits",
     "EffectStore",
+    "ErrorBug",
+    "Exploration",
     "FileEffectStore",
     "FilePausedStore",
     "FileResumeStore",
@@ -75,7 +89,9 @@ __all__ = [
     "MemoryResumeStore",
     "MemoryRunStore",
     "MemorySnapshotStore",
+    "NeverReached",
     "NotFound",
+    "NotMeasured",
     "PausedStore",
     "PausedWorkflow",
     "ResumePoint",
@@ -102,16 +118,17 @@ __all__ = [
 ]
 
 # Where names live: asked in this order, so that what needs an extra comes last.
-_HOMES = ("errors", "contracts", "stores.memory", "stores.file", "stores.colour")
+_HOMES = ("errors", "contracts", "stores.memory", "stores.file", "stores.colour", "faults.crash")
 
 
 def __getattr__(name: str) -> Any:
+    if name == "samples":
+        return importlib.import_module(f"{__name__}.samples")
     if name in __all__:
         for home in _HOMES:
             module = importlib.import_module(f"{__name__}.{home}")
             if name in module.__all__:
                 return getattr(module, name)
-        return importlib.import_module(f"{__name__}.{name}")
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 

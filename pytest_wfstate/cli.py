@@ -9,7 +9,7 @@ from pathlib import Path
 
 
 def main() -> int:
-    """Run the demonstration in a pytest of its own, which no configuration of the current folder can change."""
+    """Run the demonstration in a pytest of its own, which no configuration around it can change."""
     demo = Path(__file__).with_name("demo.py")
-    options = ["-v", f"--rootdir={demo.parent}", f"--config-file={os.devnull}", "-p", "no:cacheprovider"]
-    return subprocess.call([sys.executable, "-m", "pytest", str(demo), *options])
+    alone = [f"--rootdir={demo.parent}", f"--config-file={os.devnull}", "--noconftest", "-p", "no:cacheprovider"]
+    return subprocess.call([sys.executable, "-m", "pytest", str(demo), "-v", *alone])

@@ -13,10 +13,13 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 if TYPE_CHECKING:
+    from pytest_wfstate.faults.crash import Crash
     from pytest_wfstate.faults.fake_disk import FakeDisk
     from pytest_wfstate.faults.frozen_clock import FrozenClock
 
 BACKENDS = ("memory", "file")
+PROFILES = ("quick", "default", "thorough")
+MODELS = ("kill", "ext4", "xfs", "posix")
 
 STORES = {
     "effect_store": ("EffectStore", "which tool calls of a task are done"),
@@ -37,11 +40,56 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         help=f"backends of the store fixtures, one test item each, separated by commas: {known}",
     )
     parser.addini("wfstate_backends", f"backends of the store fixtures ({known})", default="memory,file")
+    for name, choices, default, what in (
+        ("profile", PROFILES, "default", "how much an exploration may do"),
+        ("model", MODELS, "posix", "what a disk keeps in a crash, where a test does not say"),
+    ):
+        known = ", ".join(choices)
+        group.addoption(f"--wfstate-{name}", metavar="NAME", help=f"{what}: {known}")
+        parser.addini(f"wfstate_{name}", f"{what} ({known})", default=default)
+    group.addoption("--wfstate-replay", metavar="ID", help="check only the disk that a violation's report names")
+    group.addoption("--wfstate-keep", metavar="DIR", help="keep the disk of each violation in this folder")
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Make the store fixtures, one item per backend chosen."""
+    """Check the settings, and make the store fixtures, one item per backend chosen."""
     config.pluginmanager.register(_store_fixtures(_backends(config)), "wfstate-stores")
+    for name, choices in (("profile", PROFILES), ("model", MODELS)):
+        _setting(config, name, choices)
+    config.pluginmanager.register(_Told(), "wfstate-told")
+
+
+def pytest_report_header(config: pytest.Config) -> str:
+    """Say what the fixtures will do."""
+    profile, model = _setting(config, "profile", PROFILES), _setting(config, "model", MODELS)
+    return f"wfstate: backends {', '.join(_backends(config))}; profile {profile}; model {model}"
+
+
+class _Told:
+    """Collects what explorations came to, from the workers of xdist too, and says it in one line."""
+
+    def __init__(self) -> None:
+        self._properties: list[tuple[str, Any]] = []
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        if report.when == "teardown":
+            self._properties += [pair for pair in report.user_properties if pair[0].startswith("wfstate_")]
+
+    def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
+        if self._properties:
+            from pytest_wfstate.report.crashes import summary
+
+            terminalreporter.write_line(summary(self._properties))
+
+
+def _setting(config: pytest.Config, name: str, known: tuple[str, ...]) -> str:
+    option = config.getoption(f"--wfstate-{name}")
+    source, value = f"--wfstate-{name}", option
+    if option is None:
+        source, value = f"the ini setting wfstate_{name}", config.getini(f"wfstate_{name}")
+    if value not in known:
+        raise pytest.UsageError(f"{source} is {value!r}, which is unknown. Choose among: {', '.join(known)}.")
+    return str(value)
 
 
 def _backends(config: pytest.Config) -> list[str]:
@@ -67,6 +115,12 @@ def _store_fixtures(backends: list[str]) -> types.ModuleType:
 
 def _store_fixture(protocol: str, what: str) -> Callable[..., Iterator[Any]]:
     def store(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+        if request.param not in BACKENDS:
+            pytest.fail(
+                f"{request.fixturename} was parametrized with the unknown backend {request.param!r}. "
+                f"Choose among: {', '.join(BACKENDS)}.",
+                pytrace=False,
+            )
         with _open_store(protocol, request.param, tmp_path_factory) as opened:
             yield opened
 
@@ -75,11 +129,6 @@ def _store_fixture(protocol: str, what: str) -> Callable[..., Iterator[Any]]:
 
 
 def _open_store(protocol: str, backend: str, tmp_path_factory: pytest.TempPathFactory) -> Any:
-    if backend not in BACKENDS:
-        raise pytest.UsageError(
-            f"the store fixture was parametrized with the unknown backend {backend!r}. "
-            f"Choose among: {', '.join(BACKENDS)}."
-        )
     module = importlib.import_module(f"pytest_wfstate.stores.{backend}")
     if backend == "memory":
         return getattr(module, f"Memory{protocol}")()
@@ -88,7 +137,10 @@ def _open_store(protocol: str, backend: str, tmp_path_factory: pytest.TempPathFa
 
 @pytest.fixture
 def frozen_clock(request: pytest.FixtureRequest) -> Iterator[FrozenClock]:
-    """The time of day, frozen: `.now`, `.tick(seconds)`, `.move_to(when)`. Event loops go on."""
+    """The time of day, frozen: `.now`, `.tick(seconds)`, `.move_to(when)`. `asyncio.sleep` still returns."""
+    # Before time is frozen: pydantic, if it is first imported then, takes freezegun's datetime for the real one and
+    # refuses the real one for the rest of the session.
+    importlib.import_module("pytest_wfstate.samples")
     from pytest_wfstate.faults.frozen_clock import START, frozen_clock
 
     with frozen_clock(getattr(request, "param", START)) as clock:
@@ -102,3 +154,15 @@ def fake_disk() -> Iterator[FakeDisk]:
 
     with fake_disk() as disk:
         yield disk
+
+
+@pytest.fixture
+def crash(request: pytest.FixtureRequest) -> Iterator[Crash]:
+    """A crash lab: `.explore(workload, check)` checks every disk that a crash could leave; also `.kill`, `.errors`."""
+    from pytest_wfstate.faults.crash import Crash
+    from pytest_wfstate.report.crashes import settings
+
+    config = request.config
+    lab = Crash(settings(request, _setting(config, "profile", PROFILES), _setting(config, "model", MODELS)))
+    yield lab
+    lab.close()

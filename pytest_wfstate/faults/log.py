@@ -7,7 +7,10 @@ calls, whatever threads made them.
 
 from __future__ import annotations
 
+import contextvars
 import dataclasses
+import fcntl
+import functools
 import os
 import stat
 import sys
@@ -22,6 +25,7 @@ from pytest_wfstate.faults.ops import (
     HOME,
     Allocate,
     Create,
+    EntryOp,
     Fsync,
     Item,
     Kind,
@@ -30,7 +34,6 @@ from pytest_wfstate.faults.ops import (
     Marker,
     Node,
     Rename,
-    Sync,
     Trace,
     Tree,
     Truncate,
@@ -50,6 +53,17 @@ _STANDARD = tuple({sysconfig.get_path(name) for name in ("stdlib", "platstdlib")
 _stat, _fstat = os.stat, os.fstat
 
 
+class _Job(threading.local):
+    line: Line | None = None
+
+
+job = _Job()
+"""`job.line` is where the work that a pool's thread is doing was asked for."""
+
+origin: contextvars.ContextVar[Line | None] = contextvars.ContextVar("origin", default=None)
+"""Where the thread was started, or the task of another thread's loop was asked for, that this runs in."""
+
+
 class Log:
     """Items, in order, about everything that was touched; `trace()` keeps what concerns home."""
 
@@ -57,79 +71,69 @@ class Log:
         self.lock = threading.RLock()
         self.items: list[Item] = []
         self.unmeasured: list[str] = []
-        self.origin = threading.local()
-        """`origin.line` is where the work that a pool's thread is doing was asked for."""
         self._start = Tree()
         self._nodes: dict[tuple[int, int], Node] = {_key(_stat(home)): HOME}
         self._count = 0
         self._below: set[Node] = set()
+        self._names: dict[Node, list[tuple[Node, str]]] = {}
+        self._dead: set[Node] = set()
         self._adopt_below(home, HOME)
 
     # What the recorders report. Paths are as the caller gave them, relative to `dir_fd` or the current folder.
 
     def created(self, path: Any, kind: Kind, *, dir_fd: int | None = None, target: str = "") -> None:
         """Report a new file, folder or symlink: it is there now, and was not before."""
-        folder, name = self._entry(path, dir_fd)
-        node = self._new_node(_stat(path, dir_fd=dir_fd, follow_symlinks=False))
+        folder, name = self.entry(path, dir_fd)
+        node = self.born(_stat(path, dir_fd=dir_fd, follow_symlinks=False))
         self.add(Create(folder, name, node, kind, target, self.line()))
-
-    def linked(self, path: Any, *, dir_fd: int | None = None) -> None:
-        """Report a further name of a file: it is there now."""
-        folder, name = self._entry(path, dir_fd)
-        self.add(Link(folder, name, self.node_at(path, dir_fd), self.line()))
-
-    def node_at(self, path: Any, dir_fd: int | None = None) -> Node:
-        """Give the node under a path, itself if it is a symlink. Ask before an op that takes it away."""
-        return self._node(_stat(path, dir_fd=dir_fd, follow_symlinks=False), path if dir_fd is None else None)
 
     def unlinked(self, path: Any, node: Node, *, dir_fd: int | None = None) -> None:
         """Report that a name is gone, which stood for `node`."""
-        folder, name = self._entry(path, dir_fd)
+        folder, name = self.entry(path, dir_fd)
         self.add(Unlink(folder, name, node, self.line()))
 
-    def renamed(
-        self,
-        old: Any,
-        new: Any,
-        replaced: Node | None,
-        *,
-        old_dir_fd: int | None = None,
-        new_dir_fd: int | None = None,
-    ) -> None:
-        """Report that `old` is now `new`, in the place of `replaced`."""
-        folder, name = self._entry(old, old_dir_fd)
-        new_folder, new_name = self._entry(new, new_dir_fd)
-        node = self.node_at(new, new_dir_fd)
-        self.add(Rename(folder, name, new_folder, new_name, node, replaced, self.line()))
+    def node_for(self, found: os.stat_result) -> Node:
+        """Give the node of what a stat found, without opening it: to close it would drop its locks (fcntl(2))."""
+        return self.node(found, None)
 
-    def wrote(self, fd: int, offset: int, data: bytes) -> None:
-        """Report bytes that the kernel took."""
-        self.add(Write(self.node_of(fd), offset, data, self.line()))
+    def node(self, found: os.stat_result, source: Any) -> Node:
+        """Give the node of what a stat found; `source` is its path or descriptor, to read it if it is new to us."""
+        node = self._find(found)
+        return self._adopt(found, source) if node is None else node
 
-    def truncated(self, fd: int, size: int) -> None:
-        """Report a new size."""
-        self.add(Truncate(self.node_of(fd), size, self.line()))
+    def knows(self, found: os.stat_result) -> bool:
+        """Tell whether what a stat found has a node."""
+        return self._find(found) is not None
 
-    def allocated(self, fd: int, size: int) -> None:
-        """Report that a file is at least so long now."""
-        self.add(Allocate(self.node_of(fd), size, self.line()))
+    def died(self, node: Node) -> None:
+        """Hear that a node has lost its last name: its inode may come back as another file's."""
+        self._dead.add(node)
 
-    def fsynced(self, fd: int, *, data_only: bool = False, failed: bool = False) -> None:
-        """Report an fsync or fdatasync of a file or folder."""
-        self.add(Fsync(self.node_of(fd), data_only, failed, self.line()))
+    def path(self, node: Node) -> str | None:
+        """Give the path of a node below home ("." for home itself): its last name, if it has none any more.
 
-    def synced(self) -> None:
-        """Report a sync of everything."""
-        self.add(Sync(self.line()))
+        None stands for all that is not below home.
+        """
+        if node == HOME:
+            return "."
+        names = self._names.get(node)
+        return self.path_of(*names[-1]) if names else None
 
-    def node_of(self, fd: int) -> Node:
-        """Give the node of an open file or folder."""
-        return self._node(_fstat(fd), fd)
+    def path_of(self, folder: Node, name: str) -> str | None:
+        """Give the path of an entry below home, or None."""
+        above = self.path(folder)
+        return name if above == "." else above and f"{above}/{name}"
+
+    def arrives(self, folder: Any, node: Node) -> None:
+        """Make known what is in a folder that was elsewhere, just before it is moved below home."""
+        self._adopt_below(folder, node)
 
     def add(self, item: Item | Marker) -> None:
         """Put an item at the end."""
         with self.lock:
             self.items.append(item)
+            if isinstance(item, (Create, Link, Unlink, Rename)):
+                self._name(item)
 
     def cannot_see(self, reason: str) -> None:
         """Note something that this log could not follow: what is derived from it would prove nothing."""
@@ -138,14 +142,27 @@ class Log:
                 self.unmeasured.append(reason)
 
     def line(self) -> Line | None:
-        """Give the first line on the stack that is neither of the standard library nor of this package."""
+        """Give the line of the user's that is being executed: the innermost, or else the one that asked for this work.
+
+        A line of an installed library counts only if there is no other.
+        """
         frame: FrameType | None = sys._getframe(1)
+        library: Line | None = None
         while frame is not None:
-            code = frame.f_code
-            if is_users(code.co_filename):
-                return Line(code.co_filename, frame.f_lineno, code.co_name)
+            # Our own frames are told by their module: f_code is audited, which costs more than all the rest of this.
+            if not _is_ours(frame.f_globals.get("__name__")):
+                code = frame.f_code
+                if is_users(code.co_filename):
+                    line = _line(code.co_filename, frame.f_lineno, code.co_name)
+                    if not is_installed(code.co_filename):
+                        return line
+                    library = library or line
             frame = frame.f_back
-        return getattr(self.origin, "line", None)
+        return job.line or origin.get() or library
+
+    def start_sizes(self) -> dict[Node, int]:
+        """Give the size that each file had when this log first met it."""
+        return {node: len(data) for node, data in self._start.data.items()}
 
     def trace(self) -> Trace:
         """Give what concerns home: ops on files that were ever below it, and all markers."""
@@ -178,23 +195,39 @@ class Log:
             grew = before != (len(folders), len(nodes))
         return folders, nodes
 
-    def _entry(self, path: Any, dir_fd: int | None) -> tuple[Node, str]:
+    def entry(self, path: Any, dir_fd: int | None = None) -> tuple[Node, str]:
+        """Give the folder and the name that a path stands for, whether or not anything is there."""
         text = os.fsdecode(path)
         head, name = os.path.split(text.rstrip("/") or "/")
-        return self._node(_stat(head or ".", dir_fd=dir_fd), None), name
+        return self.node(_stat(head or ".", dir_fd=dir_fd), None), name
 
-    def _node(self, found: os.stat_result, source: Any) -> Node:
+    def _name(self, op: EntryOp) -> None:
+        """Follow the names of a node. The last one stays: an open file may be written after it was unlinked."""
+        names = self._names.setdefault(op.node, [])
+        match op:
+            case Create() | Link():
+                names.append((op.folder, op.name))
+            case Unlink():
+                if len(names) > 1 and (op.folder, op.name) in names:
+                    names.remove((op.folder, op.name))
+            case Rename():
+                if (op.folder, op.name) in names:
+                    names.remove((op.folder, op.name))
+                names.append((op.new_folder, op.new_name))
+
+    def _find(self, found: os.stat_result) -> Node | None:
         node = self._nodes.get(_key(found))
-        return self._adopt(found, source) if node is None else node
+        return None if node in self._dead and found.st_nlink else node
 
-    def _new_node(self, found: os.stat_result) -> Node:
+    def born(self, found: os.stat_result) -> Node:
+        """Give a node to what has just come to be."""
         self._count += 1
         self._nodes[_key(found)] = self._count
         return self._count
 
     def _adopt(self, found: os.stat_result, source: Any) -> Node:
         """Make a file known that was there before this log."""
-        node = self._new_node(found)
+        node = self.born(found)
         kind: Kind = "folder" if stat.S_ISDIR(found.st_mode) else "symlink" if stat.S_ISLNK(found.st_mode) else "file"
         self._start.add(node, kind)
         if kind == "file" and stat.S_ISREG(found.st_mode) and source is not None:
@@ -207,26 +240,46 @@ class Log:
         """Make everything known that is below home from the start."""
         for entry in sorted(os.scandir(folder), key=lambda entry: entry.name):
             found = entry.stat(follow_symlinks=False)
-            below = self._node(found, entry.path)
+            below = self.node(found, entry.path)
             self._below.add(below)
-            self._start.entries[node, entry.name] = below
+            names = self._names.setdefault(below, [])
+            if (node, entry.name) not in names:  # else an op that this log has seen put it there
+                names.append((node, entry.name))
+                self._start.entries[node, entry.name] = below
             if entry.is_dir(follow_symlinks=False):
                 self._adopt_below(Path(entry.path), below)
 
 
+@functools.cache
 def is_users(filename: str) -> bool:
     """Tell whether a file is of neither the standard library nor this package."""
     if filename.startswith(("<", _PACKAGE)):
         return False
-    return not filename.startswith(_STANDARD) or "site-packages" in filename or "dist-packages" in filename
+    return not filename.startswith(_STANDARD) or is_installed(filename)
+
+
+@functools.cache
+def is_installed(filename: str) -> bool:
+    """Tell whether a file is of an installed package."""
+    return "site-packages" in filename or "dist-packages" in filename
+
+
+_line = functools.lru_cache(maxsize=4096)(Line)
+
+
+@functools.cache
+def _is_ours(module: str | None) -> bool:
+    return module is not None and module.startswith("pytest_wfstate.")
 
 
 def _content(found: os.stat_result, source: Any) -> bytes:
     if found.st_size > _MOST_ADOPTED:
         return b""  # far from home, or the comparison at the end will tell
-    if isinstance(source, int):
-        source = f"/proc/self/fd/{source}"
     try:
+        if isinstance(source, int):
+            # To open and close it would drop the locks that its owner has on it (fcntl(2)).
+            readable = fcntl.fcntl(source, fcntl.F_GETFL) & os.O_ACCMODE != os.O_WRONLY
+            return os.pread(source, found.st_size, 0) if readable else b""
         with open(source, "rb") as file:
             return file.read()
     except OSError:

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+
+import pytest_wfstate
 
 
 def run(folder: Path, **env: str) -> subprocess.CompletedProcess[str]:
@@ -32,10 +35,26 @@ HOSTILE = {
 }
 
 
-def test_it_passes_whatever_the_folder_is_configured_to(tmp_path: Path) -> None:
+@pytest.fixture
+def hostile(tmp_path: Path) -> Path:
+    """Make a project whose configuration fits no run but its own."""
     for name, content in HOSTILE.items():
         (tmp_path / name).write_text(content)
-    result = run(tmp_path)
+    return tmp_path
+
+
+def test_it_passes_whatever_the_folder_is_configured_to(hostile: Path) -> None:
+    result = run(hostile)
+    assert result.returncode == 0, result.stdout
+    assert "12 passed" in result.stdout
+
+
+def test_it_passes_where_it_is_installed_below_that_folder(hostile: Path) -> None:
+    """A project's virtual environment is often inside the project."""
+    packages = hostile / ".venv" / "site-packages"
+    ignored = shutil.ignore_patterns("__pycache__")
+    shutil.copytree(Path(pytest_wfstate.__file__).parent, packages / "pytest_wfstate", ignore=ignored)
+    result = run(hostile, PYTHONPATH=str(packages))
     assert result.returncode == 0, result.stdout
     assert "12 passed" in result.stdout
 

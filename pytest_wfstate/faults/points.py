@@ -1,0 +1,195 @@
+"""Points: where a process is to die, said in the words of its files or of its code."""
+
+from __future__ import annotations
+
+import dataclasses
+import fnmatch
+import functools
+import importlib
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+from pytest_wfstate.faults.record import Intent
+from pytest_wfstate.faults.world import WorldMethod
+
+KINDS = (
+    "create",
+    "write",
+    "truncate",
+    "allocate",
+    "fsync",
+    "fdatasync",
+    "rename",
+    "unlink",
+    "mkdir",
+    "rmdir",
+    "link",
+    "symlink",
+    "sync",
+)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Event:
+    """An op, or a call of a function, and for an op the file."""
+
+    what: str | Callable[..., Any]
+    pattern: str = "*"
+
+    def __post_init__(self) -> None:
+        if isinstance(self.what, str) and self.what not in KINDS:
+            raise ValueError(
+                f"{self.what!r} is no file operation. One of: {', '.join(KINDS)}; or give a function to name its call."
+            )
+        if not isinstance(self.what, str) and not callable(self.what):
+            raise TypeError(f"{self.what!r} names no point. Give the name of a file operation, or a function.")
+
+    def is_op(self, intent: Intent) -> bool:
+        """Tell whether an op is meant."""
+        if self.what != intent.kind:
+            return False
+        return any(fnmatch.fnmatch(path, self.pattern) for path in (intent.path, intent.new_path) if path)
+
+    def is_call(self, function: object) -> bool:
+        """Tell whether a call of this function is meant."""
+        return self.what == function
+
+    def __str__(self) -> str:
+        if isinstance(self.what, str):
+            return self.what if self.pattern == "*" else f"{self.what} of {self.pattern}"
+        return (
+            self.what.name
+            if isinstance(self.what, WorldMethod)
+            else getattr(self.what, "__qualname__", repr(self.what))
+        )
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Point:
+    """Right after `first`, or right before `last`, or between the two: the `nth` time."""
+
+    first: Event | None
+    last: Event | None
+    nth: int = 1
+
+    def __post_init__(self) -> None:
+        if self.nth < 1:
+            raise ValueError(f"nth is {self.nth}. Points are counted from 1.")
+
+    @property
+    def events(self) -> list[Event]:
+        """What the point is said in terms of."""
+        return [event for event in (self.first, self.last) if event is not None]
+
+    def __str__(self) -> str:
+        if self.first and self.last:
+            text = f"between {self.first} and {self.last}"
+        else:
+            text = f"after {self.first}" if self.first else f"before {self.last}"
+        return text if self.nth == 1 else f"{text}, time {self.nth}"
+
+
+class Watch:
+    """Follows a run, and calls `die` when it comes to the point. It is the gate of a recorder."""
+
+    def __init__(self, point: Point, die: Callable[[], None]) -> None:
+        self._point = point
+        self._die = die
+        self._armed = point.first is None
+        self._reached = 0
+        self._doing: Intent | None = None
+        self.seen: list[str] = []
+        """What the run did, for when the point is never reached."""
+
+    def before(self, intent: Intent) -> None:
+        """Take note of an op that is about to be done."""
+        self._doing = intent
+        self._begins(lambda event: event.is_op(intent))
+
+    def after(self, *_: object) -> None:
+        """Take note of an op that is done."""
+        intent = self._doing
+        if intent is not None:
+            self.seen.append(f"{intent.kind} {intent.path}".strip())
+            self._ended(lambda event: event.is_op(intent))
+
+    def watch_calls(self) -> None:
+        """Put wrappers around the functions that the point names. There is no way back: it is for a child."""
+        for event in self._point.events:
+            if not isinstance(event.what, (str, WorldMethod)):
+                self._wrap(event.what)
+
+    def world_called(self, method: WorldMethod, call: Callable[[], Any]) -> Any:
+        """Make a call on the outside world, as one of the events that a point may name."""
+        self._begins(lambda event: event.is_call(method))
+        result = call()
+        self.seen.append(f"effect {method.name}")
+        self._ended(lambda event: event.is_call(method))
+        return result
+
+    def _wrap(self, function: Callable[..., Any]) -> None:
+        owner, name = _owner(function)
+        plain = inspect.getattr_static(owner, name)
+
+        def begins() -> None:
+            self._begins(lambda event: event.is_call(function))
+
+        def ended() -> None:
+            self.seen.append(f"return from {function.__qualname__}")
+            self._ended(lambda event: event.is_call(function))
+
+        if inspect.iscoroutinefunction(plain):
+
+            @functools.wraps(plain)
+            async def acall(*args: Any, **kwargs: Any) -> Any:
+                begins()
+                result = await plain(*args, **kwargs)
+                ended()
+                return result
+
+            setattr(owner, name, acall)
+            return
+
+        @functools.wraps(plain)
+        def call(*args: Any, **kwargs: Any) -> Any:
+            begins()
+            result = plain(*args, **kwargs)
+            ended()
+            return result
+
+        setattr(owner, name, call)
+
+    def _begins(self, is_it: Callable[[Event], bool]) -> None:
+        last = self._point.last
+        if last is not None and self._armed and is_it(last):
+            self._armed = self._point.first is None
+            self._reach()
+
+    def _ended(self, is_it: Callable[[Event], bool]) -> None:
+        first, last = self._point.first, self._point.last
+        if first is not None and is_it(first):
+            if last is None:
+                self._reach()
+            else:
+                self._armed = True
+
+    def _reach(self) -> None:
+        self._reached += 1
+        if self._reached == self._point.nth:
+            self._die()
+
+
+def _owner(function: Callable[..., Any]) -> tuple[Any, str]:
+    """Find the class or module in which a function stands, to put another in its place."""
+    function = getattr(function, "__func__", function)
+    *path, name = function.__qualname__.split(".")
+    owner: Any = importlib.import_module(function.__module__)
+    if "<locals>" in path:
+        raise ValueError(
+            f"{function.__qualname__} is defined inside a function and cannot be watched. Name a function of a module "
+            "or a method of a class, or a file operation."
+        )
+    for part in path:
+        owner = getattr(owner, part)
+    return owner, name

@@ -1,0 +1,95 @@
+"""Explorations, told: settings from the command line, a live line while one takes long, one line at the end."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import time
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pytest_wfstate.faults.crash import Settings
+from pytest_wfstate.faults.disk import Home
+from pytest_wfstate.faults.explore import PROFILES, Exploration
+
+_PATIENCE = 1.0  # seconds before a live line is shown
+_PACE = 0.2
+
+
+def settings(request: pytest.FixtureRequest, profile: str, model: Any) -> Settings:
+    """Give the settings of one test's `crash` fixture."""
+    config = request.config
+    keep = config.getoption("--wfstate-keep")
+    return Settings(
+        model=model,
+        bounds=PROFILES[profile],
+        test=request.node.nodeid,
+        replay=config.getoption("--wfstate-replay"),
+        keep=_keeper(request, Path(keep)) if keep else None,
+        progress=_Progress(config),
+        done=lambda result: request.node.user_properties.extend(_properties(result)),
+    )
+
+
+def summary(properties: Iterable[tuple[str, Any]]) -> str:
+    """Say in one line what all explorations of a session came to."""
+    found = list(properties)
+
+    def total(name: str) -> float:
+        return sum(float(value) for key, value in found if key == name)
+
+    verdicts = [value for key, value in found if key == "wfstate_verdict"]
+    states, seconds = total("wfstate_states"), total("wfstate_seconds")
+    rate = f", {states / seconds:,.0f} states/s" if seconds else ""
+    return (
+        f"wfstate: {_count(len(verdicts), 'workload')}, {_count(int(states), 'state')}, "
+        f"{_count(verdicts.count('VIOLATED'), 'violation')}, {verdicts.count('NOT_MEASURED')} not measured{rate}"
+    )
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
+def _properties(result: Exploration) -> list[tuple[str, Any]]:
+    found: list[tuple[str, Any]] = [
+        ("wfstate_verdict", result.verdict),
+        ("wfstate_model", result.model),
+        ("wfstate_states", result.tried),
+        ("wfstate_possible", result.possible),
+        ("wfstate_skipped", result.skipped),
+        ("wfstate_seconds", round(result.seconds, 3)),
+    ]
+    return [*found, ("wfstate_replay", result.replay)] if result.replay else found
+
+
+def _keeper(request: pytest.FixtureRequest, folder: Path) -> Any:
+    def keep(home: Home) -> str:
+        kept = folder / re.sub(r"[^\w.-]+", "-", request.node.name)
+        shutil.rmtree(kept, ignore_errors=True)
+        shutil.copytree(home.path, kept, symlinks=True)
+        return str(kept)
+
+    return keep
+
+
+class _Progress:
+    """A line that is written over and over, on a terminal, while an exploration takes its time."""
+
+    def __init__(self, config: pytest.Config) -> None:
+        self._config = config
+        self._last = 0.0
+
+    def __call__(self, result: Exploration) -> None:
+        reporter = self._config.pluginmanager.getplugin("terminalreporter")
+        now = time.perf_counter()
+        if reporter is None or not reporter.isatty or result.seconds < _PATIENCE or now - self._last < _PACE:
+            return
+        self._last = now
+        capture = self._config.pluginmanager.getplugin("capturemanager")
+        line = f"wfstate: {result.tried:,} disks checked, {result.possible:,} combinations, {result.seconds:.0f} s"
+        with capture.global_and_fixture_disabled():
+            reporter.rewrite(line, erase=True)
