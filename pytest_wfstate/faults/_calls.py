@@ -31,7 +31,7 @@ real = {name: getattr(os, name) for name in dir(os) if callable(getattr(os, name
 """The real calls, by name, from before anything stood in for them."""
 
 real_fork_exec = _posixsubprocess.fork_exec
-_stat, _fstat = os.stat, os.fstat
+_stat, _fstat, _lseek, _pread = os.stat, os.fstat, os.lseek, os.pread
 
 
 # Names
@@ -243,7 +243,7 @@ def sendfile(recorder: Recorder, out_fd: int, in_fd: int, offset: int | None, co
     def call(limit: int | None) -> Any:
         return real["sendfile"](out_fd, in_fd, offset, count if limit is None else limit)
 
-    return _copying(recorder, in_fd, out_fd, count, call, None)
+    return _copying(recorder, in_fd, offset, out_fd, None, count, call)
 
 
 def copy_file_range(
@@ -253,7 +253,7 @@ def copy_file_range(
         size = count if limit is None else limit
         return real["copy_file_range"](src, dst, size, offset_src, offset_dst)
 
-    return _copying(recorder, src, dst, count, call, offset_dst)
+    return _copying(recorder, src, offset_src, dst, offset_dst, count, call)
 
 
 def splice(
@@ -269,15 +269,28 @@ def splice(
         size = count if limit is None else limit
         return real["splice"](src, dst, size, offset_src, offset_dst, flags)
 
-    return _copying(recorder, src, dst, count, call, offset_dst)
+    return _copying(recorder, src, offset_src, dst, offset_dst, count, call)
 
 
 def _copying(
-    recorder: Recorder, src: int, dst: int, count: int, call: Callable[[int | None], Any], at: int | None
+    recorder: Recorder,
+    src: int,
+    offset_src: int | None,
+    dst: int,
+    offset_dst: int | None,
+    count: int,
+    call: Callable[[int | None], Any],
 ) -> Any:
-    if stat.S_ISREG(_fstat(dst).st_mode) and not stat.S_ISREG(_fstat(src).st_mode):
+    from_file = stat.S_ISREG(_fstat(src).st_mode)
+    if not from_file and stat.S_ISREG(_fstat(dst).st_mode):
         select.select([src], [], [])  # without the lock: whoever feeds the pipe may need it
-    return recorder.write(dst, lambda: count, call, lambda offset, size: recorder.read_back(dst, offset, size), at, 0)
+
+    def taken(offset: int, size: int) -> bytes:
+        if not from_file:
+            return recorder.read_back(dst, offset, size)
+        return _pread(src, size, _lseek(src, 0, os.SEEK_CUR) - size if offset_src is None else offset_src)
+
+    return recorder.write(dst, lambda: count, call, taken, offset_dst, 0)
 
 
 def _as_open(flags: int) -> int:

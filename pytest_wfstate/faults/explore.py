@@ -25,8 +25,8 @@ from pytest_wfstate.faults.disk import Disk, Home
 from pytest_wfstate.faults.fresh import FreshProcess, Verdict
 from pytest_wfstate.faults.models import cuts
 from pytest_wfstate.faults.ops import OPS, Item, Trace
-from pytest_wfstate.faults.record import Recorder
-from pytest_wfstate.faults.sqlite_vfs import watch_sqlite
+from pytest_wfstate.faults.record import Gate, Recorder
+from pytest_wfstate.faults.recording import recording
 from pytest_wfstate.faults.states import Life, State, Tally, distinct_states, find
 from pytest_wfstate.faults.violation import CrashBug, describe, mends, report, where_it_died
 from pytest_wfstate.faults.world import Worlds
@@ -156,13 +156,10 @@ class Explorer:
         return Life(trace, task.model, worlds)
 
     @contextlib.contextmanager
-    def recording(self, gate: Any = None) -> Iterator[Recorder]:
+    def recording(self, gate: Gate | None = None) -> Iterator[Recorder]:
         """Record what happens below home, and to the outside world."""
         worlds = self._task.worlds
-        with (
-            Recorder(self._task.home.path, gate=gate, children=self._task.children) as recorder,
-            watch_sqlite(recorder.log) as recorder.sees_sqlite,
-        ):
+        with recording(self._task.home.path, gate, self._task.children) as recorder:
             worlds.log = recorder.log
             try:
                 yield recorder

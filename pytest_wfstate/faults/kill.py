@@ -18,8 +18,7 @@ from typing import Any
 from pytest_wfstate.errors import WfstateError
 from pytest_wfstate.faults.disk import Disk, Home
 from pytest_wfstate.faults.points import Point, Watch
-from pytest_wfstate.faults.record import Recorder
-from pytest_wfstate.faults.sqlite_vfs import watch_sqlite
+from pytest_wfstate.faults.recording import recording
 from pytest_wfstate.faults.world import WorldMethod, Worlds
 
 # A failure is shown at the line of the test that asked for it.
@@ -121,7 +120,7 @@ class _Child:
             self._watch = Watch(point, _die)
             self._worlds.remote = self
             self._watch.watch_calls()
-            with Recorder(home.path, gate=self._watch, children="readonly") as recorder, watch_sqlite(recorder.log):
+            with recording(home.path, self._watch, children="readonly"):
                 result = workload(home.path)
                 if inspect.isawaitable(result):
                     asyncio.run(_wait(result))

@@ -8,7 +8,6 @@ what the recorded ops make of the folder at the start. Whatever it noticed is a 
 from __future__ import annotations
 
 import builtins
-import contextlib
 import dataclasses
 import fcntl
 import os
@@ -106,7 +105,7 @@ class Recorder:
         self._trace: Trace | None = None
         self._leaving: os.stat_result | None = None
         self._gone: list[Gone] = []
-        self._until_the_end = contextlib.ExitStack()
+        self._readers: dict[Node, int] = {}
 
     def __enter__(self) -> Self:
         with _entering:
@@ -135,7 +134,8 @@ class Recorder:
         self._trace = self.log.trace()
         for reason in self._unexplained():
             self.log.cannot_see(reason)
-        self._until_the_end.close()
+        for fd in self._readers.values():
+            _close(fd)
 
     @property
     def unmeasured(self) -> list[str]:
@@ -265,11 +265,17 @@ class Recorder:
         return place.removeprefix(home + "/") if place.startswith(home + "/") else None
 
     def read_back(self, fd: int, offset: int, size: int) -> bytes:
-        """Read what a call has just copied into a file."""
+        """Read what has just come into a file from a pipe."""
         if fcntl.fcntl(fd, fcntl.F_GETFL) & os.O_ACCMODE == os.O_WRONLY:
-            fd = _open_fd(f"/proc/self/fd/{fd}", os.O_RDONLY | os.O_CLOEXEC)
-            self._until_the_end.callback(_close, fd)  # to close it now would drop the locks of its owner (fcntl(2))
+            fd = self._reader(fd)
         return _pread(fd, size, offset)
+
+    def _reader(self, fd: int) -> int:
+        """Give a descriptor to read a file by; to close it at once would drop the locks of its owner (fcntl(2))."""
+        node = self.log.node(_fstat(fd), fd)
+        if node not in self._readers:
+            self._readers[node] = _open_fd(f"/proc/self/fd/{fd}", os.O_RDONLY | os.O_CLOEXEC)
+        return self._readers[node]
 
     # What is behind that.
 

@@ -104,6 +104,21 @@ def test_a_function_that_a_test_has_defined_is_rebound(home: Path) -> None:
     assert record(workload, home) == ["create a", "fsync a", "rename a b"]
 
 
+def test_recording_keeps_no_file_open(home: Path) -> None:
+    def open_files() -> set[str]:
+        return set(os.listdir("/proc/self/fd"))
+
+    def workload(home: Path) -> None:
+        before = open_files()
+        for number in range(20):
+            shutil.copyfile(home / "old", home / str(number))
+        assert open_files() == before
+
+    before = open_files()
+    record(workload, home)
+    assert open_files() == before
+
+
 def test_markers_stand_among_the_ops_in_order(home: Path) -> None:
     with Recorder(home) as recorder:
         (home / "a").touch()

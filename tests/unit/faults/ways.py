@@ -440,12 +440,26 @@ def copies_by_the_kernel(home: Path) -> list[str]:
     os.sendfile(target, source, 0, 3)
     os.copy_file_range(source, target, 2, 3)
     os.copy_file_range(source, target, 2, 0, 1)
+    os.lseek(source, 1, os.SEEK_SET)
+    os.copy_file_range(source, target, 2)
+    os.sendfile(target, source, None, 1)
     out, into = os.pipe()
     os.write(into, b"pipe")
     os.splice(out, target, 4)
+    os.write(into, b"more")
+    os.splice(out, target, 9)
     for fd in (source, target, out, into):
         os.close(fd)
-    return ["create a", "write a 0 b'123'", "write a 3 b'45'", "write a 1 b'12'", "write a 5 b'pipe'"]
+    return [
+        "create a",
+        "write a 0 b'123'",
+        "write a 3 b'45'",
+        "write a 1 b'12'",
+        "write a 5 b'23'",
+        "write a 7 b'4'",
+        "write a 8 b'pipe'",
+        "write a 12 b'more'",
+    ]
 
 
 @way
