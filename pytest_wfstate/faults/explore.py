@@ -40,6 +40,7 @@ Steps = Generator[Call, Any, Any]
 FAILURES = (Exception, pytest.fail.Exception)
 _SHRINKS = 300  # checks that shrinking one violation may cost
 _SAMPLES = 3
+_MOST_ADVICE = 5
 _COUNTED = 500  # disks that are checked to tell how much an fsync would mend
 
 
@@ -255,9 +256,9 @@ class Explorer:
         self._build(state)
         kept_at = self._task.keep(self._task.home) if self._task.keep else None
         self.count()
-        raise CrashBug(
-            report(state, error, self._task.test, f"{self.result}.", advice, kept_at), state.replay
-        ) from None  # the report says what the check said, and where
+        text = report(state, error, self._task.test, f"{self.result}.", advice, kept_at)
+        # The report says what the check said and where, so the error is not shown again.
+        raise CrashBug(text.replace(str(self._task.home.path), "home"), state.replay) from None
 
     def _shrink(self, state: State, error: BaseException) -> Generator[Call, Any, tuple[State, BaseException]]:
         """Restore what was lost while the check still fails, then try earlier cuts with the same losses."""
@@ -285,26 +286,30 @@ class Explorer:
         return state, error
 
     def _advise(self, state: State) -> Generator[Call, Any, list[str]]:
-        found = mends(state)
-        if not found:
-            return []
-        before, of = yield from self._violations(state.life)
-        lines = []
-        for mend in found:
-            lines.append(f"{mend.advice[0].upper()}{mend.advice[1:]} would make this state impossible.")
-            after, among = yield from self._violations(mend.life)
-            lines.append(f"With it {after:,} of {among:,} disks break the check, without it {before:,} of {of:,}.")
+        """Look for the fsyncs that are missing, one after the other, until no disk breaks the check."""
+        before, of, _ = yield from self._violations(state.life)
+        lines: list[str] = []
+        broken: State | None = state
+        while broken is not None and len(lines) < _MOST_ADVICE and (mend := next(iter(mends(broken)), None)):
+            after, among, broken = yield from self._violations(mend.life)
+            if not lines:
+                lines.append(f"{mend.advice[0].upper()}{mend.advice[1:]} would make this state impossible.")
+                lines.append(f"With it {after:,} of {among:,} disks break the check, without it {before:,} of {of:,}.")
+            else:
+                lines.append(f"With {mend.advice} as well, {after:,} of {among:,} do.")
         return lines
 
-    def _violations(self, life: Life) -> Generator[Call, Any, tuple[int, int]]:
-        """Count the disks that break the check, within a small bound."""
-        broken = tried = 0
+    def _violations(self, life: Life) -> Generator[Call, Any, tuple[int, int, State | None]]:
+        """Count the disks that break the check, within a small bound, and give the one that lost the least."""
+        broken: list[State] = []
+        tried = 0
         for state in distinct_states(life, Tally()):
             if tried >= _COUNTED or self._elapsed() > 2 * self._task.bounds.seconds:
                 break
             tried += 1
-            broken += (yield from self.check(state)) is not None
-        return broken, tried
+            if (yield from self.check(state)) is not None:
+                broken.append(state)
+        return len(broken), tried, min(broken, key=lambda state: len(state.lost()), default=None)
 
     def _replay(self, life: Life) -> Steps:
         assert self._task.replay is not None

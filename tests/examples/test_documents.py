@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from pathlib import Path
 from typing import NamedTuple
@@ -14,6 +15,7 @@ from pytest_wfstate import FileEffectStore, as_sync
 ROOT = Path(__file__).parents[2]
 DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", flags=re.DOTALL | re.MULTILINE)
+TIME = re.compile(r"in [\d.]+ s")
 LINK = re.compile(r"\]\(([^)#:]+)(?:#[^)]*)?\)")
 
 
@@ -38,7 +40,17 @@ def by_place(block: Block) -> str:
     return block.place
 
 
-TESTS = [block for block in blocks("python") if "def test_" in block.code]
+def failing() -> list[tuple[Block, str]]:
+    """The tests that are followed by what they find."""
+    text = "".join(document.read_text() for document in DOCUMENTS)
+    found = [(match[1], match[2]) for match in BLOCK.finditer(text)]
+    shown = {code: output for (_, code), (language, output) in itertools.pairwise(found) if language == "text"}
+    return [(block, shown[block.code]) for block in blocks("python") if block.code in shown]
+
+
+FAILING = [block for block, _ in failing()]
+FAILING_IDS = [block.place for block in FAILING]
+TESTS = [block for block in blocks("python") if "def test_" in block.code and block not in FAILING]
 SCRIPTS = [block for block in blocks("python") if "def test_" not in block.code]
 
 
@@ -48,6 +60,18 @@ def test_a_test_in_the_documents_passes(pytester: pytest.Pytester, block: Block)
     pytester.path.joinpath("test_example.py").write_text(block.code)
     outcomes = pytester.runpytest_inprocess().parseoutcomes()
     assert set(outcomes) == {"passed"}
+
+
+@pytest.mark.parametrize(("block", "output"), failing(), ids=FAILING_IDS)
+def test_a_test_in_the_documents_finds_what_it_is_said_to(pytester: pytest.Pytester, block: Block, output: str) -> None:
+    name = block.code.partition("\n")[0].removeprefix("# ")
+    pytester.makeini("[pytest]\nasyncio_default_fixture_loop_scope = function")
+    pytester.path.joinpath(name).write_text(block.code)
+    result = pytester.runpytest_inprocess()
+    assert result.ret == pytest.ExitCode.TESTS_FAILED
+    said = [line.removeprefix("E").removeprefix("       ") for line in result.outlines if line.startswith("E  ")]
+    wanted = [TIME.sub("in 0 s", line) for line in output.splitlines()]
+    assert [TIME.sub("in 0 s", line.partition("CrashBug: ")[2] or line) for line in said] == wanted
 
 
 @pytest.mark.parametrize("block", SCRIPTS, ids=by_place)

@@ -8,8 +8,10 @@ from collections.abc import Callable
 import hypothesis  # noqa: F401
 import pytest
 
+import pytest_wfstate.faults.crash
 import pytest_wfstate.faults.fake_disk
 import pytest_wfstate.faults.frozen_clock
+import pytest_wfstate.report.crashes
 import pytest_wfstate.samples
 import pytest_wfstate.stores.colour
 import pytest_wfstate.stores.file
