@@ -1,0 +1,232 @@
+"""The checker: right on what can be told by hand, and the same as trying every order."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import random
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pytest_wfstate.oracle import Died, Entry, Failed, History, Outcome, Refused, Returned, check
+
+
+class Register:
+    """One value that can be written, read, and compared and set; 9 is refused."""
+
+    def start(self) -> int:
+        return 0
+
+    def step(self, state: Any, entry: Entry) -> Iterable[int]:
+        new, outcome = self._call(state, entry)
+        if not entry.has_result or outcome == entry.outcome:
+            yield new
+
+    def _call(self, state: int, entry: Entry) -> tuple[int, Outcome]:
+        if entry.name == "read":
+            return state, Returned(state)
+        if 9 in entry.args:
+            return state, Refused(ValueError)
+        if entry.name == "write":
+            return entry.args[0], Returned(None)
+        old, new = entry.args
+        return (new, Returned(True)) if state == old else (state, Returned(False))
+
+
+def entry(client: str, name: str, *args: int, begin: float, end: float, outcome: Outcome) -> Entry:
+    return Entry(client, name, args, begin, end, outcome)
+
+
+def read(value: int, begin: float, end: float, client: str = "r") -> Entry:
+    return entry(client, "read", begin=begin, end=end, outcome=Returned(value))
+
+
+def write(value: int, begin: float, end: float, client: str = "w", outcome: Outcome = Returned(None)) -> Entry:  # noqa: B008
+    return entry(client, "write", value, begin=begin, end=end, outcome=outcome)
+
+
+class TestOrders:
+    def test_an_empty_history_is_explained(self) -> None:
+        assert check([], Register()) is None
+
+    def test_a_read_sees_what_was_written_before_it(self) -> None:
+        assert check([write(1, 0, 1), read(1, 2, 3)], Register()) is None
+        assert check([write(1, 0, 1), read(0, 2, 3)], Register()) is not None
+
+    def test_a_read_during_a_write_sees_the_old_or_the_new(self) -> None:
+        assert check([write(1, 0, 3), read(0, 1, 2)], Register()) is None
+        assert check([write(1, 0, 3), read(1, 1, 2)], Register()) is None
+        assert check([write(1, 0, 3), read(2, 1, 2)], Register()) is not None
+
+    def test_two_reads_during_a_write_do_not_go_backwards(self) -> None:
+        assert check([write(1, 0, 9), read(0, 1, 2), read(1, 3, 4)], Register()) is None
+        assert check([write(1, 0, 9), read(1, 1, 2), read(0, 3, 4)], Register()) is not None
+
+    def test_a_refusal_has_no_effect_and_compares_by_class(self) -> None:
+        assert check([write(9, 0, 1, outcome=Refused(ValueError)), read(0, 2, 3)], Register()) is None
+        assert check([write(9, 0, 1, outcome=Refused(KeyError))], Register()) is not None
+        assert check([write(1, 0, 1, outcome=Refused(ValueError))], Register()) is not None
+
+
+class TestCallsWithoutAResult:
+    def test_one_that_died_happened_or_did_not(self) -> None:
+        died = write(1, 0, 1, outcome=Died())
+        assert check([died, read(0, 2, 3)], Register()) is None
+        assert check([died, read(1, 2, 3)], Register()) is None
+
+    def test_one_that_died_does_not_happen_after_the_death(self) -> None:
+        died = write(1, 0, 1, outcome=Died())
+        assert check([died, read(0, 2, 3), read(1, 4, 5)], Register()) is not None
+
+    def test_one_that_failed_may_happen_later(self) -> None:
+        failed = write(1, 0, 1, outcome=Failed("lost connection"))
+        assert check([failed, read(0, 2, 3), read(1, 4, 5)], Register()) is None
+        assert check([failed, read(1, 2, 3), read(0, 4, 5)], Register()) is not None
+
+    def test_one_does_not_happen_before_it_began(self) -> None:
+        assert check([read(1, 0, 1), write(1, 2, 3, outcome=Died())], Register()) is not None
+
+
+class TestExplanation:
+    def test_names_only_the_calls_that_contradict_each_other(self) -> None:
+        noise = [write(0, at, at + 1, client="n") for at in range(-10, 0, 2)]
+        found = check([*noise, write(1, 0, 1), read(0, 2, 3), read(1, 4, 5)], Register())
+        assert found is not None
+        assert found.entries == (read(0, 2, 3),)
+
+    def test_tells_where_each_order_fails(self) -> None:
+        found = check([write(1, 0, 1), read(0, 2, 3)], Register())
+        assert found is not None
+        assert "after w's write: r's read cannot have returned 0" in str(found)
+
+    def test_the_calls_it_names_are_unexplained_whatever_the_others_returned(self) -> None:
+        entries = [write(1, 0, 1), read(1, 2, 3), read(2, 4, 5)]
+        found = check(entries, Register())
+        assert found is not None
+        assert read(2, 4, 5) in found.entries
+        assert read(1, 2, 3) not in found.entries
+
+
+class TestHistory:
+    def test_pairs_calls_with_their_ends(self) -> None:
+        history = History()
+        history.call("a", "write", (1,), 0.0)
+        history.call("b", "read", (), 1.0)
+        history.end("b", Returned(0), 2.0)
+        history.died("a", 3.0)
+        history.died("b", 4.0)
+        assert history.entries == [
+            Entry("b", "read", (), 1.0, 2.0, Returned(0)),
+            Entry("a", "write", (1,), 0.0, 3.0, Died()),
+        ]
+
+    def test_refuses_two_open_calls_of_one_client(self) -> None:
+        history = History()
+        history.call("a", "read", (), 0.0)
+        with pytest.raises(ValueError, match="while its call of read is open"):
+            history.call("a", "read", (), 1.0)
+
+    def test_refuses_an_end_without_a_call(self) -> None:
+        with pytest.raises(ValueError, match="has none open"):
+            History().end("a", Returned(0), 1.0)
+
+
+def explained_by_brute_force(entries: Sequence[Entry]) -> bool:
+    """Try every order of every choice of the calls that need not have happened."""
+    must = [one for one in entries if one.must_have_happened]
+    may = [one for one in entries if not one.must_have_happened]
+    return any(
+        _explains(order)
+        for count in range(len(may) + 1)
+        for some in itertools.combinations(may, count)
+        for order in itertools.permutations([*must, *some])
+    )
+
+
+def _explains(order: Sequence[Entry]) -> bool:
+    for at, one in enumerate(order):
+        if any(later.until < one.begin for later in order[at + 1 :]):
+            return False
+    states = {Register().start()}
+    for one in order:
+        states = {after for state in states for after in Register().step(state, one)}
+    return bool(states)
+
+
+@st.composite
+def histories(draw: st.DrawFn) -> list[Entry]:
+    """Short histories of three clients, each one call after the other, right and wrong ones."""
+    entries = []
+    times = draw(st.permutations(range(12)))
+    for client, at in zip("abc", range(0, 12, 4), strict=True):
+        moments = sorted(times[at : at + 4])
+        for begin, end in (
+            itertools.batched(moments, 2) if hasattr(itertools, "batched") else [moments[:2], moments[2:]]
+        ):
+            entries.append(draw(calls(client, begin, end)))
+    return entries[: draw(st.integers(1, 6))]
+
+
+@st.composite
+def calls(draw: st.DrawFn, client: str, begin: float, end: float) -> Entry:
+    values = st.integers(0, 2)
+    name = draw(st.sampled_from(["read", "write", "cas"]))
+    args = {"read": (), "write": (draw(values),), "cas": (draw(values), draw(values))}[name]
+    results = {"read": values, "write": st.none(), "cas": st.booleans()}[name]
+    outcome: Outcome = draw(
+        st.one_of(
+            results.map(Returned),
+            results.map(Returned),
+            st.just(Died()),
+            st.just(Failed("lost")),
+        )
+    )
+    return Entry(client, name, args, begin, end, outcome)
+
+
+@settings(max_examples=300, deadline=None)
+@given(histories())
+def test_says_what_trying_every_order_says(entries: list[Entry]) -> None:
+    assert (check(entries, Register()) is None) == explained_by_brute_force(entries)
+
+
+def test_a_thousand_calls_of_four_clients_are_checked_at_once() -> None:
+    """Without the memory of what was visited it would take for ever."""
+    assert check(concurrent_run(calls=1000, clients=4), Register()) is None
+
+
+def test_one_wrong_result_among_a_thousand_is_found() -> None:
+    entries = concurrent_run(calls=1000, clients=4)
+    at = next(at for at, one in enumerate(entries) if at > 500 and one.name == "read")
+    entries[at] = dataclasses.replace(entries[at], outcome=Returned(99))
+
+    found = check(entries, Register())
+
+    assert found is not None
+    assert found.entries == (entries[at],)
+
+
+def concurrent_run(calls: int, clients: int) -> list[Entry]:
+    """What a correct register does under random clients: each call takes effect at one moment within it."""
+    rng = random.Random(7)
+    value, entries = 0, []
+    clock = [0.0] * clients
+    for _ in range(calls):
+        client = min(range(clients), key=clock.__getitem__)
+        begin = clock[client] + rng.random()
+        moment = begin + rng.random()
+        end = moment + rng.random() * 3
+        clock[client] = end
+        entries.append((moment, client, begin, end, rng.choice(["read", "write"]), rng.randrange(5)))
+    done = []
+    for _, client, begin, end, name, number in sorted(entries):
+        if name == "write":
+            value = number
+            done.append(write(number, begin, end, client=str(client)))
+        else:
+            done.append(read(value, begin, end, client=str(client)))
+    return done
