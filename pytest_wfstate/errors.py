@@ -30,7 +30,7 @@ class CorruptRecord(WfstateError, ValueError):
     def __init__(self, where: object, reason: str) -> None:
         super().__init__(
             f"the record in {where} cannot be read: {reason}. It was left as it is. "
-            "Restore it from a backup, or save or delete the record to start afresh."
+            "Restore it from a backup, or remove it to start afresh."
         )
         self.where = str(where)
         self.reason = reason

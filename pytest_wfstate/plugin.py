@@ -56,6 +56,8 @@ def pytest_configure(config: pytest.Config) -> None:
     config.pluginmanager.register(_store_fixtures(_backends(config)), "wfstate-stores")
     for name, choices in (("profile", PROFILES), ("model", MODELS)):
         _setting(config, name, choices)
+    if config.getoption("--wfstate-replay") is not None:
+        _check_replay(config.getoption("--wfstate-replay"))
     config.pluginmanager.register(_Told(), "wfstate-told")
 
 
@@ -90,6 +92,15 @@ def _setting(config: pytest.Config, name: str, known: tuple[str, ...]) -> str:
     if value not in known:
         raise pytest.UsageError(f"{source} is {value!r}, which is unknown. Choose among: {', '.join(known)}.")
     return str(value)
+
+
+def _check_replay(replay: str) -> None:
+    from pytest_wfstate.faults.replay_id import NoReplayId, ReplayId
+
+    try:
+        ReplayId.read(replay)
+    except NoReplayId as error:
+        raise pytest.UsageError(f"--wfstate-replay: {error}") from None
 
 
 def _backends(config: pytest.Config) -> list[str]:

@@ -87,9 +87,13 @@ def _finite(value: float) -> float:
 
 
 def _no_number(value: Any) -> Any:
-    if isinstance(value, (int, float)):
-        raise ValueError(f"{value!r} is a number. A time is a datetime with a time zone, or RFC 3339 text")
-    return value
+    try:
+        float(value)  # text too: pydantic would take "1767323045" for seconds since 1970
+    except (TypeError, ValueError):
+        return value
+    except OverflowError:
+        pass
+    raise ValueError(f"{value!r} is a number. A time is a datetime with a time zone, or RFC 3339 text")
 
 
 def _in_utc(value: datetime.datetime) -> datetime.datetime:

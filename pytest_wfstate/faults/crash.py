@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import copy
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, Literal
 
 import pytest
@@ -14,13 +14,16 @@ import pytest
 from pytest_wfstate.faults.cut import Model
 from pytest_wfstate.faults.disk import Disk, Home, memory_home
 from pytest_wfstate.faults.errors import ERRORS, ErrorBug, ErrorRun
-from pytest_wfstate.faults.explore import PROFILES, Bounds, Exploration, Explorer, NotMeasured, Steps, Task, arun, run
+from pytest_wfstate.faults.explore import PROFILES, Bounds, Exploration, Explorer, NotMeasured, Task
 from pytest_wfstate.faults.kill import NeverReached, kill
 from pytest_wfstate.faults.models import MODELS
 from pytest_wfstate.faults.ops import Ack
 from pytest_wfstate.faults.points import Event, Point
+from pytest_wfstate.faults.replay_id import ReplayId, TraceChanged
+from pytest_wfstate.faults.steps import arun, call, run
 from pytest_wfstate.faults.violation import CrashBug
 from pytest_wfstate.faults.world import Worlds
+from pytest_wfstate.faults.world_state import CannotCopy
 
 # A failure is shown at the line of the test that asked for it.
 __tracebackhide__ = True
@@ -38,7 +41,7 @@ class Settings:
     model: Model = "posix"
     bounds: Bounds = PROFILES["default"]
     test: str | None = None
-    replay: str | None = None
+    replay: ReplayId | None = None
     keep: Callable[[Home], str] | None = None
     progress: Callable[[Exploration], None] = lambda _: None
     done: Callable[[Exploration], None] = lambda _: None
@@ -55,10 +58,22 @@ class Crash:
         self._settings = settings or Settings()
         self._worlds = Worlds()
         self._open = contextlib.ExitStack()
+        self._explorations = 0
+        self._failed = False
 
     def close(self) -> None:
-        """Remove every folder that was made."""
+        """Remove every folder that was made.
+
+        Raises:
+            TraceChanged: there was a replay id, and the test did not come to the exploration that it is of.
+        """
         self._open.close()
+        replay = self._settings.replay
+        if replay is not None and replay.ordinal > self._explorations and not self._failed:
+            raise TraceChanged(
+                f"'{replay}' is of exploration {replay.ordinal} of a test, and this test made {self._explorations}. "
+                "Nothing was replayed. Run the test without --wfstate-replay."
+            )
 
     def explore(
         self,
@@ -77,11 +92,11 @@ class Crash:
             CrashBug: the check does not accept one of them.
             NotMeasured: the lab could not see what the workload did.
         """
-        _no_loop("explore", "aexplore")
-        task = self._task(workload, check, setup, model, depth, children)
-        explorer = Explorer(task)
-        with self._told(explorer.result, unmeasured):
+        _no_loop("explore", "crash.aexplore(...)")
+        explorer = self._explorer(workload, check, setup, model, depth, children)
+        with self._telling(explorer.result):
             run(explorer.steps())
+        _measured(explorer.result, unmeasured)
         return explorer.result
 
     async def aexplore(
@@ -96,10 +111,10 @@ class Crash:
         children: Literal["forbid", "readonly"] = "forbid",
     ) -> Exploration:
         """Do what `explore` does, on the running event loop."""
-        task = self._task(workload, check, setup, model, depth, children)
-        explorer = Explorer(task)
-        with self._told(explorer.result, unmeasured):
+        explorer = self._explorer(workload, check, setup, model, depth, children)
+        with self._telling(explorer.result):
             await arun(explorer.steps())
+        _measured(explorer.result, unmeasured)
         return explorer.result
 
     def errors(
@@ -119,8 +134,9 @@ class Crash:
         """
         _no_loop("errors", "asyncio.to_thread(crash.errors, ...)")
         work = ErrorRun(self._task(workload, check, setup, None, 1, "forbid"), errors)
-        with self._told(work.result, unmeasured):
+        with self._telling(work.result):
             run(work.steps())
+        _measured(work.result, unmeasured)
         return work.result
 
     def kill(self, workload: Workload, *, at: Point, setup: Workload | None = None, timeout: float = 30) -> Disk:
@@ -129,9 +145,10 @@ class Crash:
         Raises:
             NeverReached: the child did not come to the point.
         """
+        _no_loop("kill", "asyncio.to_thread(crash.kill, ...)")
         home = self._home()
         if setup is not None:
-            run(_call(setup, home.path))
+            call(setup, home.path)
         return kill(workload, at, home, self._worlds, timeout)
 
     def points(self, workload: Workload, *, setup: Workload | None = None) -> list[str]:
@@ -174,7 +191,11 @@ class Crash:
         if self._worlds.remote is not None:
             self._worlds.remote.ack(value)
         elif self._worlds.log is not None:
-            self._worlds.log.add(Ack(copy.deepcopy(value), self._worlds.log.line()))
+            try:
+                kept = copy.deepcopy(value)
+            except Exception as error:
+                raise CannotCopy(f"{value!r} cannot be acknowledged: it cannot be copied ({error}).") from error
+            self._worlds.log.add(Ack(kept, self._worlds.log.line()))
 
     def _task(
         self,
@@ -203,32 +224,43 @@ class Crash:
             bounds=settings.bounds,
             children=children,
             test=settings.test,
-            replay=settings.replay,
             keep=settings.keep,
             progress=settings.progress,
         )
+
+    def _explorer(
+        self,
+        workload: Workload,
+        check: Workload,
+        setup: Workload | None,
+        model: Model | None,
+        depth: int,
+        children: str,
+    ) -> Explorer:
+        task = self._task(workload, check, setup, model, depth, children)
+        self._explorations += 1
+        task.ordinal, task.replay = self._explorations, self._settings.replay
+        return Explorer(task)
 
     def _home(self) -> Home:
         return self._open.enter_context(memory_home())
 
     @contextlib.contextmanager
-    def _told(self, result: Exploration, unmeasured: Unmeasured) -> Any:
+    def _telling(self, result: Exploration) -> Iterator[None]:
         """Report how an exploration ended, whichever way."""
         try:
             yield
         finally:
+            self._failed |= result.verdict != "CLEAN"
             self._settings.done(result)
-        if result.reasons:
-            text = "NOT_MEASURED, so neither a pass nor a violation:\n" + "\n".join(
-                f"- {one}" for one in result.reasons
-            )
-            if unmeasured == "skip":
-                pytest.skip(text)
-            raise NotMeasured(text)
 
 
-def _call(function: Workload, *args: Any) -> Steps:
-    yield function, args
+def _measured(result: Exploration, unmeasured: Unmeasured) -> None:
+    if result.reasons:
+        text = "NOT_MEASURED, so neither a pass nor a violation:\n" + "\n".join(f"- {one}" for one in result.reasons)
+        if unmeasured == "skip":
+            pytest.skip(text)
+        raise NotMeasured(text)
 
 
 def _no_loop(name: str, instead: str) -> None:
@@ -238,5 +270,5 @@ def _no_loop(name: str, instead: str) -> None:
         return
     raise RuntimeError(
         f"crash.{name} was called inside a running event loop, where it cannot run a workload of its own. "
-        f"Use await crash.{instead}(...) there."
+        f"Use await {instead} there."
     )

@@ -10,9 +10,10 @@ from __future__ import annotations
 import dataclasses
 import enum
 import functools
+import hashlib
 import itertools
 import math
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from typing import Literal, TypeVar
 
 from pytest_wfstate.faults.ops import HOME, Kind, Node, Tree
@@ -26,6 +27,7 @@ Choice = tuple[Setting, ...]
 """A setting for each part of a cut."""
 
 _MOST_LOOKED_AT = 4096  # settings of one part; what lies beyond is skipped
+_MOST_BYTES = 2**28  # that one part may come to in all its settings together
 
 
 class Rank(enum.IntEnum):
@@ -71,6 +73,7 @@ class Part:
         """How many ways to lose there are."""
         self.complete = True
         """Whether every way was looked at; known when all settings were."""
+        self._most = _MOST_LOOKED_AT
         self._found: list[tuple[Rank, Setting]] = []
         self._looking = self._look()
 
@@ -100,7 +103,7 @@ class Part:
     def _look(self) -> Iterator[tuple[Rank, Setting]]:
         seen: set[Hashable] = set()
         for number, (rank, setting) in enumerate(self._in_order()):
-            if number == _MOST_LOOKED_AT:
+            if number == self._most:
                 self.complete = False
                 return
             outcome = self.outcome(setting)
@@ -185,13 +188,21 @@ class Data(Part):
         super().__init__(dials)
         self._file = file
         self._model = model
+        self._most = min(_MOST_LOOKED_AT, max(len(dials), _MOST_BYTES // (file.size + 1)))
 
     def outcome(self, setting: Setting) -> bytes:
-        """Give what the file holds."""
-        return self.content(setting, flushed=-1)
+        """Give a word for what the file holds: all that it may hold would fill the memory."""
+        return hashlib.blake2b(self.content(setting, flushed=-1), digest_size=16).digest()
 
     def content(self, setting: Setting, *, flushed: int) -> bytes:
         """Give what the file holds if all that was written before item `flushed` is on the disk."""
+        return self._whole if setting == self.kept else self._partial(setting, flushed)
+
+    @functools.cached_property
+    def _whole(self) -> bytes:
+        return self._file.content()
+
+    def _partial(self, setting: Setting, flushed: int) -> bytes:
         file = self._file
         if self._model == "kill":
             return cut_short(file, setting[0])
@@ -274,6 +285,29 @@ class Cut:
         """Give the lost items that were torn: the index, the page, and the bytes that are left there."""
         return [(at.lost[0], dial.number, at.loss[1]) for dial, at in self._at(choice) if at.loss[1]]
 
+    def losing(self, other: Cut, choice: Choice, moved: Callable[[int], int]) -> Choice:
+        """Give the choice that loses here what `choice` loses at another cut, as far as it can be lost here.
+
+        `moved` tells where an item of the other cut's trace is in the trace of this one.
+        """
+        names, *files = choice
+        gone = {moved(index) for _, at in other._names.at(names) for index in at.lost}
+        turned = [
+            max(at for at, one in enumerate(dial.positions) if gone.issuperset(one.lost)) for dial in self._names.dials
+        ]
+        torn = {
+            (node, dial.kind, dial.number): Position(tuple(map(moved, at.lost)), at.loss)
+            for (node, part), setting in zip(other._files.items(), files, strict=True)
+            for dial, at in part.at(setting)
+        }
+        return (
+            tuple(turned),
+            *(
+                tuple(_nearest(dial, torn.get((node, dial.kind, dial.number), Position())) for dial in part.dials)
+                for node, part in self._files.items()
+            ),
+        )
+
     def tree(self, choice: Choice) -> Tree:
         """Give what the disk holds after this choice."""
         names, *files = choice
@@ -341,6 +375,13 @@ def turned(sizes: Sequence[int]) -> Iterator[tuple[int, ...]]:
                 for number, position in zip(picked, where, strict=True):
                     setting[number] = position
                 yield tuple(setting)
+
+
+def _nearest(dial: Dial, wanted: Position) -> int:
+    """Give the position of a dial at which just this is lost, or else as much as possible of it and nothing else."""
+    if wanted in dial.positions:
+        return dial.positions.index(wanted)
+    return max(at for at, one in enumerate(dial.positions) if set(one.lost) <= set(wanted.lost))
 
 
 def _turn(setting: tuple[T, ...], number: int, position: T) -> tuple[T, ...]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
+import stat
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -44,13 +45,15 @@ class Home:
     def __init__(self, path: Path) -> None:
         self.path = path
 
-    def build(self, content: Content) -> None:
-        """Make the folder hold `content`, and nothing else."""
-        _remove(self.path)
+    def build(self, content: Content, links: Mapping[str, str]) -> None:
+        """Make the folder hold `content`, and nothing else; `links` are second names of files, with the first."""
+        remove(self.path)
         os.mkdir(self.path)
         base = f"{self.path}/"
         for path, held in content.items():
-            if held is None:
+            if path in links:
+                os.link(base + links[path], base + path, follow_symlinks=False)
+            elif held is None:
                 os.mkdir(base + path)
             elif isinstance(held, str):
                 os.symlink(held, base + path)
@@ -66,6 +69,17 @@ class Home:
         """Read what the folder holds."""
         return dict(sorted(_read(self.path, "")))
 
+    def links(self) -> dict[str, str]:
+        """Find files that have several names: all but the first name, with the first."""
+        names: dict[int, str] = {}
+        links: dict[str, str] = {}
+        for path in self.content():
+            found = os.lstat(self.path / path)
+            if found.st_nlink > 1 and not stat.S_ISDIR(found.st_mode):
+                first = names.setdefault(found.st_ino, path)
+                links |= {path: first} if first != path else {}
+        return links
+
 
 @contextlib.contextmanager
 def memory_home() -> Iterator[Home]:
@@ -76,7 +90,8 @@ def memory_home() -> Iterator[Home]:
         os.mkdir(home.path)
         yield home
     finally:
-        shutil.rmtree(base, ignore_errors=True)
+        with contextlib.suppress(OSError):
+            remove(base)
 
 
 def _has_room(folder: str) -> bool:
@@ -86,17 +101,33 @@ def _has_room(folder: str) -> bool:
         return False
 
 
-def _remove(path: str | os.PathLike[str]) -> None:
+def remove(path: str | os.PathLike[str]) -> None:
+    """Remove whatever is there, also folders that may not be read or written, and nothing that a link leads to."""
     try:
-        entries = list(os.scandir(path))
+        os.unlink(path)
     except FileNotFoundError:
         return
+    except (IsADirectoryError, PermissionError):  # what unlinking a folder fails with depends on the system
+        _remove_folder(path)
+
+
+def _remove_folder(path: str | os.PathLike[str]) -> None:
+    try:
+        _empty(path)
+    except PermissionError:
+        os.chmod(path, 0o700)
+        _empty(path)
+    os.rmdir(path)
+
+
+def _empty(path: str | os.PathLike[str]) -> None:
+    with os.scandir(path) as found:
+        entries = list(found)
     for entry in entries:
         if entry.is_dir(follow_symlinks=False):
-            _remove(entry.path)
+            _remove_folder(entry.path)
         else:
             os.unlink(entry.path)
-    os.rmdir(path)
 
 
 def _read(folder: str | os.PathLike[str], prefix: str) -> Iterator[tuple[str, bytes | str | None]]:

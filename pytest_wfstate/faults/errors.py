@@ -1,7 +1,7 @@
 """Errors: a workload in which one file operation after the other fails, and what it leaves each time.
 
-Each op in turn fails with each error, in a run of its own, until a run comes to its end untouched. A failed fsync also
-lies: what was dirty counts as clean, so later fsyncs do not bring it to the disk, and a power cut is tried after it.
+Each op in turn fails with each error, in a run of its own. A failed fsync also lies: what was dirty counts as clean, so
+later fsyncs do not bring it to the disk, and a power cut is tried after it.
 """
 
 from __future__ import annotations
@@ -15,11 +15,12 @@ from typing import Any
 
 from pytest_wfstate.errors import WfstateError
 from pytest_wfstate.faults.disk import Content, Disk
-from pytest_wfstate.faults.explore import FAILURES, CheckFails, Exploration, Explorer, Steps, Task
-from pytest_wfstate.faults.ops import Ack, Effect, Fsync, Item
+from pytest_wfstate.faults.explore import FAILURES, CheckFails, Exploration, Explorer, Task
+from pytest_wfstate.faults.ops import Ack, Effect, Fsync
 from pytest_wfstate.faults.record import Intent, Recorder
-from pytest_wfstate.faults.states import Life, Tally, distinct_states
-from pytest_wfstate.faults.violation import said
+from pytest_wfstate.faults.states import Life, distinct_states
+from pytest_wfstate.faults.steps import Steps
+from pytest_wfstate.faults.violation import said, shown, where_it_died
 
 # A failure is shown at the line of the test that asked for it.
 __tracebackhide__ = True
@@ -49,24 +50,43 @@ class Failure:
 class Saboteur:
     """Lets one op fail. It is the gate of a recorder."""
 
-    def __init__(self, failure: Failure) -> None:
+    def __init__(self, failure: Failure | None) -> None:
         self._failure = failure
-        self.count = 0
+        self.asked: list[Intent] = []
+        """All ops, as they were about to be done."""
         self.struck: Intent | None = None
 
     def before(self, intent: Intent) -> int | None:
         """Fail if it is this op's turn."""
-        self.count += 1
-        if self.count != self._failure.number or not self._failure.applies(intent):
+        self.asked.append(intent)
+        failure = self._failure
+        if failure is None or len(self.asked) != failure.number or not failure.applies(intent):
             return None
         self.struck = intent
-        if self._failure.error == "short":
+        if failure.error == "short":
             return intent.size // 2
-        number = getattr(errno, self._failure.error)
+        number = getattr(errno, failure.error)
         raise OSError(number, os.strerror(number), intent.path)
 
     def after(self, *_: object) -> None:
         """Go on."""
+
+    def told(self) -> str:
+        """Say what failed."""
+        if self._failure is None or self.struck is None:
+            return "nothing failed"
+        short = self._failure.error == "short"
+        how = "took only half of its bytes" if short else f"failed with {self._failure.error}"
+        return f"{self.struck.kind} {shown(self.struck.path)} (op {self._failure.number}) {how}"
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Ran:
+    """A run in which an op may have failed."""
+
+    saboteur: Saboteur
+    recorder: Recorder
+    raised: BaseException | None
 
 
 class ErrorRun:
@@ -74,11 +94,12 @@ class ErrorRun:
 
     def __init__(self, task: Task, errors: tuple[str, ...]) -> None:
         for error in errors:
-            if error != "short" and not hasattr(errno, error):
+            if error != "short" and error not in errno.errorcode.values():
                 raise ValueError(f"{error!r} is no error. Give names from errno, such as 'ENOSPC', or 'short'.")
         self._task = task
         self._errors = errors
         self._explorer = Explorer(task)
+        self._start: tuple[Content, dict[str, str], list[Any]] = ({}, {}, [])
         self.result: Exploration = self._explorer.result
 
     def steps(self) -> Steps:
@@ -88,78 +109,102 @@ class ErrorRun:
             ErrorBug: a disk was found that the check does not accept.
         """
         task = self._task
-        if task.setup is not None:
-            yield task.setup, (task.home.path,)
-        start, worlds = task.home.content(), task.worlds.states()
-        ops = yield from self._run(Failure(0, "EIO"), start, worlds)
-        for number in range(1, ops + 1):
-            for error in self._errors:
-                yield from self._run(Failure(number, error), start, worlds)
-        self._explorer.count()
+        worlds = task.worlds.states()
+        try:
+            if task.setup is not None:
+                yield task.setup, (task.home.path,)
+            self._start = (task.home.content(), task.home.links(), task.worlds.states())
+            yield from self._fail_all()
+            if not self.result.reasons:
+                self.result.verdict = "CLEAN"
+        finally:
+            task.worlds.put_back(worlds)
+            self._explorer.count()
         return self.result
 
-    def _run(self, failure: Failure, start: Content, worlds: list[Any]) -> Generator[Any, Any, int]:
+    def _fail_all(self) -> Steps:
+        whole = yield from self._run(None)
+        if not whole.saboteur.asked:
+            self.result.reasons.append("nothing was written below home: write to the folder that the workload is given")
+        if self.result.reasons:
+            return
+        yield from self._check_end(whole, None)
+        failures = [
+            failure
+            for number, intent in enumerate(whole.saboteur.asked, 1)
+            for failure in (Failure(number, error) for error in self._errors)
+            if failure.applies(intent)
+        ]
+        self._explorer.left = len(failures)
+        self._explorer.begin()
+        for failure in failures:
+            if self.result.reasons or not self._explorer.may_go_on():
+                return
+            self._explorer.left -= 1
+            yield from self._fail(failure)
+
+    def _fail(self, failure: Failure) -> Steps:
+        ran = yield from self._run(failure)
+        struck = ran.saboteur.struck
+        if struck is None:
+            self.result.reasons.append(
+                f"a run did not come to op {failure.number}, which was to fail: the workload is not always the same"
+            )
+        if self.result.reasons:
+            return
+        yield from self._check_end(ran, failure)
+        if struck is not None and struck.kind in ("fsync", "fdatasync"):
+            yield from self._check_power_cuts(ran)
+
+    def _run(self, failure: Failure | None) -> Generator[Any, Any, _Ran]:
         task = self._task
-        task.home.build(start)
+        content, links, worlds = self._start
+        task.home.build(content, links)
         task.worlds.put_back(worlds)
         saboteur = Saboteur(failure)
         raised: BaseException | None = None
-        recording = self._explorer.recording(saboteur)
-        with recording as recorder:
+        with self._explorer.recording(saboteur) as recorder:
             try:
                 yield task.workload, (task.home.path,)
             except FAILURES as error:
                 raised = error
         if raised is not None and saboteur.struck is None:
             raise raised
-        if failure.number and saboteur.struck is None:
-            return saboteur.count  # this op cannot fail like this
-        self.result.reasons += [reason for reason in recorder.unmeasured if reason not in self.result.reasons]
-        yield from self._check_end(failure, saboteur, recorder, raised)
-        if saboteur.struck is not None and saboteur.struck.kind in ("fsync", "fdatasync"):
-            yield from self._check_power_cuts(failure, saboteur, recorder, tuple(worlds), raised)
-        return saboteur.count
+        self.result.reasons += recorder.unmeasured
+        return _Ran(saboteur, recorder, raised)
 
-    def _check_end(
-        self, failure: Failure, saboteur: Saboteur, recorder: Recorder, raised: BaseException | None
-    ) -> Steps:
-        task = self._task
-        items = recorder.log.items
-        told = _told(failure, saboteur)
-        disk = Disk(task.home.path, _acked(items), _effects(items), lambda: told)
+    def _check_end(self, ran: _Ran, failure: Failure | None) -> Steps:
+        """Check what the run has left."""
+        items = ran.recorder.log.items
+        acked = [item.value for item in items if isinstance(item, Ack)]
+        effects = [item.call for item in items if isinstance(item, Effect)]
+        disk = Disk(self._task.home.path, acked, effects, ran.saboteur.told)
         self.result.tried += 1
+        self._explorer.tally.add_one()
         try:
-            yield task.check, (disk,)
+            yield self._task.check, (disk,)
         except FAILURES as error:
-            if failure.number == 0:
+            if failure is None:
                 raise CheckFails(f"your check fails without any error: {type(error).__name__}: {error}.") from error
-            raise ErrorBug(_report(disk, raised, error)) from None
+            self._violated(disk, ran, error)
 
-    def _check_power_cuts(
-        self,
-        failure: Failure,
-        saboteur: Saboteur,
-        recorder: Recorder,
-        worlds: tuple[Any, ...],
-        raised: BaseException | None,
-    ) -> Steps:
-        trace = recorder.trace()
+    def _check_power_cuts(self, ran: _Ran) -> Steps:
+        """Check what a power cut would leave, after an fsync that failed."""
+        trace = ran.recorder.trace()
         failed = next(index for index, item in enumerate(trace.items) if isinstance(item, Fsync) and item.failed)
-        life = Life(trace, self._task.model, worlds, since=failed + 1)
-        for state in self._explorer.within_bounds(distinct_states(life, Tally())):
+        life = Life(trace, self._task.model, tuple(self._start[2]), since=failed + 1)
+        for state in self._explorer.within_bounds(distinct_states(life, self._explorer.tally)):
             error = yield from self._explorer.check(state)
             if error is not None:
                 index = state.cut.index
-                told = f"{_told(failure, saboteur)}; later the power was cut"
+                told = f"{ran.saboteur.told()}; later the power was cut, {where_it_died(state)}"
                 disk = Disk(self._task.home.path, life.acked(index), life.effects(index), functools.partial(str, told))
-                raise ErrorBug(_report(disk, raised, error)) from None
+                self._violated(disk, ran, error)
 
-
-def _told(failure: Failure, saboteur: Saboteur) -> str:
-    if saboteur.struck is None:
-        return "nothing failed"
-    how = "took only half of its bytes" if failure.error == "short" else f"failed with {failure.error}"
-    return f"{saboteur.struck.kind} {saboteur.struck.path} (op {failure.number}) {how}"
+    def _violated(self, disk: Disk, ran: _Ran, error: BaseException) -> None:
+        self.result.verdict = "VIOLATED"
+        text = _report(disk, ran.raised, error).replace(str(self._task.home.path), "home")
+        raise ErrorBug(text) from None  # the text says what the check said, and where
 
 
 def _report(disk: Disk, raised: BaseException | None, error: BaseException) -> str:
@@ -172,14 +217,7 @@ def _report(disk: Disk, raised: BaseException | None, error: BaseException) -> s
         f"  what failed     {disk.crash}",
         f"  the workload    {reaction}",
         f"  acknowledged    {', '.join(map(repr, disk.acked)) or 'nothing'}",
+        *([f"  effects         {', '.join(disk.effects)}"] if disk.effects else []),
         *(f"  {'the check said' if not number else '':16}{line}" for number, line in enumerate(said(error))),
     ]
     return "\n".join(lines)
-
-
-def _acked(items: list[Item]) -> list[Any]:
-    return [item.value for item in items if isinstance(item, Ack)]
-
-
-def _effects(items: list[Item]) -> list[str]:
-    return [item.call for item in items if isinstance(item, Effect)]

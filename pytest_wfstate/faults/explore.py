@@ -6,40 +6,42 @@ acceptable. The work is a generator that asks for its calls to be made, so that 
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import copy
 import dataclasses
 import functools
-import inspect
-import pickle
+import math
 import time
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from typing import Any, Literal
 
 import pytest
 
 from pytest_wfstate.errors import WfstateError
-from pytest_wfstate.faults.cut import Choice, Cut, Model
+from pytest_wfstate.faults._clock import now
+from pytest_wfstate.faults.cut import Model
 from pytest_wfstate.faults.disk import Disk, Home
-from pytest_wfstate.faults.fresh import FreshProcess, Verdict
+from pytest_wfstate.faults.fresh import CannotCompare, FreshProcess, Verdict
+from pytest_wfstate.faults.mend import first_mend, no_mend
 from pytest_wfstate.faults.models import cuts
-from pytest_wfstate.faults.ops import OPS, Item, Trace
+from pytest_wfstate.faults.ops import OPS
 from pytest_wfstate.faults.record import Gate, Recorder
 from pytest_wfstate.faults.recording import recording
+from pytest_wfstate.faults.recovery import firsts, second_life
+from pytest_wfstate.faults.replay_id import ReplayId
+from pytest_wfstate.faults.shrink import Shrink
 from pytest_wfstate.faults.states import Life, State, Tally, distinct_states, find
-from pytest_wfstate.faults.violation import CrashBug, describe, mends, report, where_it_died
+from pytest_wfstate.faults.steps import Call, Steps, call
+from pytest_wfstate.faults.violation import CrashBug, describe, report, where_it_died
 from pytest_wfstate.faults.world import Worlds
 
 # A failure is shown at the line of the test that asked for it.
 __tracebackhide__ = True
 
-Call = tuple[Callable[..., Any], tuple[Any, ...]]
-Steps = Generator[Call, Any, Any]
-
-FAILURES = (Exception, pytest.fail.Exception)
+FAILURES = (Exception, SystemExit, pytest.fail.Exception)
+_GRACE = 0.2  # seconds for the threads of a workload to end after it has
 _SHRINKS = 300  # checks that shrinking one violation may cost
-_SAMPLES = 3
+_SAMPLES = 8  # at the least, where so many disks were tried
 _MOST_ADVICE = 5
 _COUNTED = 500  # disks that are checked to tell how much an fsync would mend
 
@@ -67,6 +69,11 @@ PROFILES = {
 }
 
 
+def count(number: int) -> str:
+    """Say a number; of combinations there may be more than Python prints."""
+    return f"{number:,}" if number < 10**12 else f"about 10^{int(number.bit_length() * math.log10(2))}"
+
+
 @dataclasses.dataclass(slots=True)
 class Exploration:
     """What an exploration has seen."""
@@ -79,18 +86,18 @@ class Exploration:
     tried: int = 0
     """Disks that were checked."""
     skipped: int = 0
-    """Combinations that were not looked at, because a bound was reached."""
+    """Combinations that were not looked at, because a bound was reached or a violation found."""
     seconds: float = 0.0
-    verdict: Literal["CLEAN", "VIOLATED", "NOT_MEASURED"] = "CLEAN"
+    verdict: Literal["CLEAN", "VIOLATED", "NOT_MEASURED"] = "NOT_MEASURED"
     reasons: list[str] = dataclasses.field(default_factory=list)
     """Why it is NOT_MEASURED."""
     replay: str = ""
     """The id of the violation."""
 
     def __str__(self) -> str:
-        skipped = f", {self.skipped:,} combinations skipped" if self.skipped else ""
+        skipped = f", {count(self.skipped)} combinations skipped" if self.skipped else ""
         return (
-            f"{self.model}: {self.tried:,} distinct disks checked of {self.possible:,} possible combinations"
+            f"{self.model}: {self.tried:,} distinct disks checked of {count(self.possible)} possible combinations"
             f"{skipped}, in {self.seconds:.2f} s"
         )
 
@@ -109,7 +116,9 @@ class Task:
     bounds: Bounds
     children: str = "forbid"
     test: str | None = None
-    replay: str | None = None
+    ordinal: int = 1
+    """Which exploration of the test it is."""
+    replay: ReplayId | None = None
     keep: Callable[[Home], str] | None = None
     progress: Callable[[Exploration], None] = lambda _: None
 
@@ -119,10 +128,13 @@ class Explorer:
 
     def __init__(self, task: Task) -> None:
         self._task = task
-        self._tally = Tally()
-        self._began = time.perf_counter()
-        self.result = Exploration(task.model)
+        self._sample = _Sample()
+        self._began = self._exploring_since = now()
         self._fresh: FreshProcess | None = None
+        self.tally = Tally()
+        self.left = 0
+        """Recoveries or runs that are still to be done."""
+        self.result = Exploration(task.model)
 
     def steps(self) -> Steps:
         """Do it all. Gives the calls to make; returns the `Exploration`.
@@ -131,17 +143,21 @@ class Explorer:
             CrashBug: a disk was found that the check does not accept.
         """
         task = self._task
-        if task.setup is not None:
-            yield task.setup, (task.home.path,)
-        self._fresh = FreshProcess(self._check_afresh)
+        worlds = task.worlds.states()
         try:
+            if task.setup is not None:
+                yield task.setup, (task.home.path,)
+            self._fresh = FreshProcess(self._check_afresh, task.worlds)
             life = yield from self._live()
             if not self.result.reasons:
                 yield from self._explore(life)
+            if not self.result.reasons:
+                self.result.verdict = "CLEAN"
         finally:
-            self._fresh.close()
+            if self._fresh is not None:
+                self._fresh.close()
+            task.worlds.put_back(worlds)  # for the next exploration of the test
             self.count()
-            self.result.verdict = "NOT_MEASURED" if self.result.reasons else self.result.verdict
         return self.result
 
     def _live(self) -> Generator[Call, Any, Life]:
@@ -164,6 +180,7 @@ class Explorer:
             worlds.log = recorder.log
             try:
                 yield recorder
+                _settle(recorder)
             finally:
                 worlds.log = None
 
@@ -177,25 +194,30 @@ class Explorer:
 
     def _explore(self, life: Life) -> Steps:
         yield from self._check_uncrashed(life)
-        if self._task.replay is not None:
-            yield from self._replay(life)
+        task = self._task
+        if task.replay is not None:
+            if task.replay.ordinal == task.ordinal:
+                yield from self._replay(life, task.replay)
             return
-        samples: list[State] = []
-        for state in self.within_bounds(distinct_states(life, self._tally)):
+        self.begin()
+        tried: list[State] = []
+        # The first half of what a bound allows is for the run, if its recovery is to be crashed as well.
+        for state in self.within_bounds(distinct_states(life, self.tally), 1 / task.depth):
             error = yield from self.check(state)
             if error is not None:
                 yield from self._violated(state, error)
-            if len(samples) < _SAMPLES or self.result.tried % 50 == 0:
-                samples = [*samples[: _SAMPLES - 1], state]
-            if self._task.depth > 1:
-                yield from self._explore_recovery(state)
-        for state in samples:
+                return
+            self._sample.take(state)
+            tried += [state] if task.depth > 1 else []
+        if task.depth > 1:
+            yield from self._explore_recoveries(life, tried)
+        for state in self._sample.states:
             self._compare(state, None)
 
-    def within_bounds(self, states: Iterator[State]) -> Iterator[State]:
-        """Give states to check until a bound is reached."""
+    def within_bounds(self, states: Iterable[State], share: float = 1) -> Iterator[State]:
+        """Give states to check until a bound is reached, or a share of it."""
         for state in states:
-            if self.result.tried >= self._task.bounds.states or self._elapsed() > self._task.bounds.seconds:
+            if not self.may_go_on(share):
                 return
             self.result.tried += 1
             if self.result.tried % 64 == 0:
@@ -203,14 +225,26 @@ class Explorer:
                 self._task.progress(self.result)
             yield state
 
+    def begin(self) -> None:
+        """Have the time that a bound allows begin now: what came before was not the lab's to choose."""
+        self._exploring_since = now()
+
+    def may_go_on(self, share: float = 1) -> bool:
+        """Tell whether no bound is reached, or no share of it."""
+        bounds, seconds = self._task.bounds, now() - self._exploring_since
+        if not self.result.tried:
+            return True  # else nothing would be looked at, and found to be clean
+        return self.result.tried < bounds.states * share and seconds <= bounds.seconds * share
+
     def _check_uncrashed(self, life: Life) -> Steps:
         last = len(life.trace.items)
         (cut,) = (cut for cut in cuts(life.trace, "kill") if cut.index == last)
         end = State(dataclasses.replace(life, model="kill"), cut, cut.kept)
+        self._sample.take(end)
         error = yield from self.check(end)
         if error is not None:
             raise CheckFails(
-                f"your check fails without a crash: {type(error).__name__}: {error}. It was given the disk of a run "
+                f"your check fails without a crash: {_said(error)}. It was given the disk of a run "
                 "that ended well. Mend the check, or what it calls, before asking about crashes."
             ) from error
 
@@ -224,246 +258,171 @@ class Explorer:
         return None
 
     def _build(self, state: State) -> Disk:
-        life, index = state.life, state.cut.index
-        self._task.home.build(state.content())
+        life, index, tree = state.life, state.cut.index, state.tree()
+        self._task.home.build(tree.content(), tree.links())
         self._task.worlds.put_back(life.worlds_at(index))
         died = functools.partial(where_it_died, state)
         return Disk(self._task.home.path, copy.deepcopy(life.acked(index)), life.effects(index), died)
 
-    def _explore_recovery(self, state: State) -> Steps:
+    def _explore_recoveries(self, life: Life, tried: list[State]) -> Steps:
         """Crash the check as well, where it wrote."""
-        first = self._build(state)
-        with self.recording() as recorder:
-            yield self._task.check, (first,)
-        self.result.reasons += [reason for reason in recorder.unmeasured if reason not in self.result.reasons]
-        second = recorder.trace()
-        if not any(isinstance(item, OPS) for item in second.items):
+        disks = firsts(life, tried)
+        self.left = len(disks)
+        for first in disks:
+            if self.result.reasons or not self.may_go_on():
+                return
+            self.left -= 1
+            yield from self._explore_recovery(first)
+
+    def _explore_recovery(self, first: State) -> Steps:
+        disk = self._build(first)
+        try:
+            with self.recording() as recorder:
+                yield self._task.check, (disk,)
+        except FAILURES as error:
+            yield from self._violated(first, error)
             return
-        for life in _second_lives(state, second):
-            for again in self.within_bounds(distinct_states(life, self._tally)):
-                error = yield from self.check(again)
-                if error is not None:
-                    yield from self._violated(again, error)
+        self.result.reasons += recorder.unmeasured
+        second = recorder.trace()
+        if self.result.reasons or not any(isinstance(item, OPS) for item in second.items):
+            return
+        for state in self.within_bounds(distinct_states(second_life(first, second), self.tally)):
+            failed = yield from self.check(state)
+            if failed is not None:
+                yield from self._violated(state, failed)
+                return
+            self._sample.take(state)
 
     def _violated(self, state: State, error: BaseException) -> Steps:
-        """Shrink a violation, look for what would mend it, and raise it."""
-        if not self._compare(state, str(error)):
-            return
-        state, error = yield from self._shrink(state, error)
-        self.result.verdict = "VIOLATED"
-        self.result.replay = state.replay
+        """Shrink a violation and tell it, unless it exists only in this process."""
+        if self._compare(state, _said(error)):
+            shrink = Shrink(state, error, self.check, _SHRINKS)
+            yield from shrink.steps()
+            yield from self._tell(shrink.state, shrink.error, "{0}.")
+
+    def _tell(self, state: State, error: BaseException, counts: str) -> Steps:
+        """Look for what would mend a violation, and raise it."""
+        task = self._task
+        replay = str(ReplayId(task.ordinal, state.ids()))
+        self.result.verdict, self.result.replay = "VIOLATED", replay
+        self.count()
         advice = yield from self._advise(state)
         self._build(state)
-        kept_at = self._task.keep(self._task.home) if self._task.keep else None
-        self.count()
-        text = report(state, error, self._task.test, f"{self.result}.", advice, kept_at)
+        kept_at = task.keep(task.home) if task.keep else None
+        text = report(
+            state, error, advice, counts.format(self.result), kept_at, (task.test, replay) if task.test else None
+        )
         # The report says what the check said and where, so the error is not shown again.
-        raise CrashBug(text.replace(str(self._task.home.path), "home"), state.replay) from None
-
-    def _shrink(self, state: State, error: BaseException) -> Generator[Call, Any, tuple[State, BaseException]]:
-        """Restore what was lost while the check still fails, then try earlier cuts with the same losses."""
-        tries = 0
-        for number, setting in enumerate(state.choice):
-            for dial, turned in enumerate(setting):
-                for position in range(turned):
-                    candidate = state.with_position(number, dial, position)
-                    tries += 1
-                    failed = (yield from self.check(candidate)) if tries < _SHRINKS else None
-                    if failed is not None:
-                        state, error = candidate, failed
-                        break
-        wanted = set(state.lost())
-        for cut in cuts(state.life.trace, state.life.model):
-            if not state.life.since <= cut.index < state.cut.index or tries >= _SHRINKS:
-                continue
-            candidate = State(state.life, cut, _same_losses(cut, wanted))
-            if set(candidate.lost()) != wanted:
-                continue
-            tries += 1
-            failed = yield from self.check(candidate)
-            if failed is not None:
-                return candidate, failed
-        return state, error
+        raise CrashBug(text.replace(str(task.home.path), "home"), replay) from None
 
     def _advise(self, state: State) -> Generator[Call, Any, list[str]]:
         """Look for the fsyncs that are missing, one after the other, until no disk breaks the check."""
-        before, of, _ = yield from self._violations(state.life)
-        lines: list[str] = []
-        broken: State | None = state
-        while broken is not None and len(lines) < _MOST_ADVICE and (mend := next(iter(mends(broken)), None)):
-            after, among, broken = yield from self._violations(mend.life)
-            if not lines:
-                lines.append(f"{mend.advice[0].upper()}{mend.advice[1:]} would make this state impossible.")
-                lines.append(f"With it {after:,} of {among:,} disks break the check, without it {before:,} of {of:,}.")
-            else:
-                lines.append(f"With {mend.advice} as well, {after:,} of {among:,} do.")
+        mend = first_mend(state)
+        if mend is None:
+            return no_mend(state)
+        until = now() + self._task.bounds.seconds
+        before, of, _ = yield from self._violations(state.life, until)
+        after, among, broken = yield from self._violations(mend.life, until)
+        lines = [
+            f"{mend.advice[0].upper()}{mend.advice[1:]} would make this state impossible.",
+            f"With it {after:,} of {among:,} disks break the check, without it {before:,} of {of:,}.",
+        ]
+        while broken is not None and len(lines) < _MOST_ADVICE and (mend := first_mend(broken)):
+            after, among, broken = yield from self._violations(mend.life, until)
+            lines.append(f"With {mend.advice} as well, {after:,} of {among:,} do.")
         return lines
 
-    def _violations(self, life: Life) -> Generator[Call, Any, tuple[int, int, State | None]]:
+    def _violations(self, life: Life, until: float) -> Generator[Call, Any, tuple[int, int, State | None]]:
         """Count the disks that break the check, within a small bound, and give the one that lost the least."""
         broken: list[State] = []
         tried = 0
         for state in distinct_states(life, Tally()):
-            if tried >= _COUNTED or self._elapsed() > 2 * self._task.bounds.seconds:
-                break
             tried += 1
             if (yield from self.check(state)) is not None:
                 broken.append(state)
+            if tried >= _COUNTED or now() > until:
+                break
         return len(broken), tried, min(broken, key=lambda state: len(state.lost()), default=None)
 
-    def _replay(self, life: Life) -> Steps:
-        assert self._task.replay is not None
-        first, *second = self._task.replay.split("+")
-        state = find(life if not second or first.startswith(life.model) else _killed(life), first)
-        if second:
+    def _replay(self, life: Life, replay: ReplayId) -> Steps:
+        crash, *later = replay.crashes
+        state = find(dataclasses.replace(life, model=crash.model), crash)
+        for crash in later:
             disk = self._build(state)
             with self.recording() as recorder:
                 yield self._task.check, (disk,)
-            (model, *_) = second[0].split("-")
-            lives = _second_lives(state, recorder.trace())
-            state = find(next(life for life in lives if life.model == model), second[0])
+            state = find(second_life(state, recorder.trace()), crash)
+        self.result.model, self.result.tried = state.life.model, 1
         error = yield from self.check(state)
-        if error is not None:
-            yield from self._violated(state, error)
+        if error is not None and self._compare(state, _said(error)):
+            yield from self._tell(state, error, "This is one disk, replayed.")
 
     def _compare(self, state: State, said: Verdict) -> bool:
         """Check a state once more where the workload never ran; tell whether that agrees."""
         assert self._fresh is not None
-        life, index = state.life, state.cut.index
-        subject = (state.content(), life.acked(index), life.effects(index), where_it_died(state), life.worlds_at(index))
+        life, index, tree = state.life, state.cut.index, state.tree()
+        disk = (life.acked(index), life.effects(index), where_it_died(state))
+        self._task.worlds.put_back(life.worlds_at(index))
         try:
-            pickle.dumps(subject)
-        except Exception:
-            return True  # an ack or a world that cannot cross to another process: this cannot be compared
-        verdict = self._fresh.check(subject)
-        if (verdict is None) == (said is None):
-            return True
-        here, there = ("fails", "passes") if said is not None else ("passes", "fails")
-        self.result.reasons.append(
-            f"the check {here} in the process of the workload and {there} in a fresh one ({said or verdict}): it "
-            "relies on something in memory, which a crash would have taken. Use crash.ack(value) and disk.acked, or "
-            "crash.world"
-        )
+            verdict = self._fresh.check((tree.content(), tree.links(), self._task.worlds.all_portable(), disk))
+        except CannotCompare as error:
+            reason = f"the check cannot be run in a fresh process, to see if it relies on memory: {error}"
+        else:
+            if (verdict is None) == (said is None):
+                return True
+            here, there = ("fails", "passes") if said is not None else ("passes", "fails")
+            reason = (
+                f"the check {here} in the process of the workload and {there} in a fresh one ({said or verdict}): it "
+                "relies on something in memory, which a crash would have taken. Use crash.ack(value) and disk.acked, "
+                "or crash.world"
+            )
+        self.result.reasons = self.result.reasons or [reason]
         return False
 
     def _check_afresh(self, subject: Any) -> Verdict:
-        content, acked, effects, crash, worlds = subject
-        self._task.home.build(content)
-        self._task.worlds.put_back(worlds)
+        content, links, worlds, (acked, effects, crash) = subject
+        self._task.home.build(content, links)
+        self._task.worlds.follow_all(worlds)
         try:
-            result = self._task.check(Disk(self._task.home.path, acked, effects, lambda: crash))
-            if inspect.isawaitable(result):
-                asyncio.run(_wait(result))
+            call(self._task.check, Disk(self._task.home.path, acked, effects, lambda: crash))
         except FAILURES as error:
-            return f"{type(error).__name__}: {error}"
+            return _said(error)
         return None
 
     def _elapsed(self) -> float:
-        return time.perf_counter() - self._began
+        return now() - self._began
 
     def count(self) -> None:
         """Bring the result up to date."""
-        self.result.possible = self._tally.possible
-        self.result.distinct = self._tally.distinct
-        self.result.skipped = self._tally.skipped
+        self.result.possible = self.tally.possible
+        self.result.distinct = self.tally.distinct
+        self.result.skipped = self.tally.skipped + self.left
         self.result.seconds = self._elapsed()
 
 
-def _second_lives(state: State, second: Trace) -> list[Life]:
-    """Give the runs that a crashed recovery is the end of."""
-    life, index = state.life, state.cut.index
-    markers = [item for item in life.trace.items[:index] if not isinstance(item, OPS)]
-    # After a power cut, what is there is on the disk.
-    durable = Life(
-        Trace(second.start, [*markers, *second.items]),
-        life.model,
-        life.worlds,
-        since=len(markers),
-        before=f"{state.replay}+",
-    )
-    if state.lost() and life.model != "kill":
-        return [durable]
-    # All of it kept is also what a kill leaves: then what was not fsynced can still be lost with the recovery.
-    joined = [*life.trace.items[:index], *_renumbered(second, state)]
-    killed = Life(Trace(life.trace.start, joined), life.model, life.worlds, since=index, before=f"{state.replay}+")
-    return [killed] if life.model == "kill" else [durable, dataclasses.replace(killed, before=f"{state.replay}+")]
+class _Sample:
+    """Some states, spread evenly over all that were tried."""
+
+    def __init__(self) -> None:
+        self.states: list[State] = []
+        self._count = 0
+        self._stride = 1
+
+    def take(self, state: State) -> None:
+        if self._count % self._stride == 0:
+            self.states.append(state)
+            if len(self.states) == 2 * _SAMPLES:
+                del self.states[1::2]
+                self._stride *= 2
+        self._count += 1
 
 
-def _renumbered(second: Trace, state: State) -> list[Item]:
-    """Give the items of a recovery with the nodes that the first run knew its files by."""
-    before = state.cut.tree(state.choice)
-    first = dict(before.walk())
-    known = {node: first[path] for path, node in second.start.walk() if path in first}
-    known[0] = 0
-    offset = max(before.kinds, default=0) + 1
-
-    def renumber(item: Any) -> Any:
-        names = [name for name in ("node", "folder", "new_folder", "replaced") if hasattr(item, name)]
-        return dataclasses.replace(item, **{name: new(getattr(item, name)) for name in names})
-
-    def new(node: int | None) -> int | None:
-        return node if node is None or node < 0 else known.get(node, node + offset)
-
-    return [renumber(item) for item in second.items]
+def _settle(recorder: Recorder) -> None:
+    """Wait a little for threads that are about to end, such as that of a server which has just answered."""
+    until = now() + _GRACE
+    while now() < until and any(recorder.work.unfinished()):
+        time.sleep(0.001)
 
 
-def _same_losses(cut: Cut, wanted: set[int]) -> Choice:
-    """Turn each dial of a cut as far as it loses nothing but these items."""
-    return tuple(
-        tuple(
-            max((at for at, position in enumerate(dial.positions) if set(position.lost) <= wanted), default=0)
-            for dial in part.dials
-        )
-        for part in cut.parts
-    )
-
-
-def _killed(life: Life) -> Life:
-    return dataclasses.replace(life, model="kill")
-
-
-async def _wait(result: Any) -> Any:
-    return await result
-
-
-def run(steps: Steps) -> Any:
-    """Make the calls that `steps` asks for; an async one runs on a loop of its own."""
-    with asyncio.Runner() as runner:
-
-        def make(call: Callable[..., Any], args: tuple[Any, ...]) -> Any:
-            result = call(*args)
-            return runner.run(_wait(result)) if inspect.isawaitable(result) else result
-
-        return _drive(steps, make)
-
-
-def _drive(steps: Steps, make: Callable[[Callable[..., Any], tuple[Any, ...]], Any]) -> Any:
-    try:
-        asked = next(steps)
-        while True:
-            try:
-                result = make(*asked)
-            except BaseException as error:
-                asked = steps.throw(error)
-            else:
-                asked = steps.send(result)
-    except StopIteration as end:
-        return end.value
-
-
-async def arun(steps: Steps) -> Any:
-    """Make the calls that `steps` asks for, on the running loop."""
-    try:
-        asked = next(steps)
-        while True:
-            try:
-                call, args = asked
-                result = call(*args)
-                if inspect.isawaitable(result):
-                    result = await result
-            except BaseException as error:
-                asked = steps.throw(error)
-            else:
-                asked = steps.send(result)
-    except StopIteration as end:
-        return end.value
+def _said(error: BaseException) -> str:
+    return f"{type(error).__name__}: {error}"

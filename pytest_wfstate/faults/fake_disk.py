@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import os
+import sys
 from collections.abc import Iterator
 from pathlib import Path
+from types import ModuleType
 
 from pyfakefs import fake_filesystem, helpers
 from pyfakefs.fake_filesystem_unittest import Patcher
@@ -52,8 +54,13 @@ def fake_disk() -> Iterator[FakeDisk]:
     """Put a fake disk in the place of the real one."""
     helpers.set_uid(1)  # an ordinary user from the first file on: root may change what is read-only
     try:
-        with Patcher() as patcher:
+        with Patcher(additional_skip_names=_pytest_modules()) as patcher:
             assert patcher.fs is not None
             yield FakeDisk(patcher.fs)
     finally:
         helpers.reset_ids()
+
+
+def _pytest_modules() -> list[str | ModuleType]:
+    """Name what must go on with the real disk: pytest itself, whose captured output is in files."""
+    return [name for name in sys.modules if name.partition(".")[0] in ("pytest", "_pytest", "xdist", "execnet")]

@@ -1,85 +1,102 @@
 """A process that was forked before the workload ran, so that nothing the workload left in memory can help a check.
 
 Checks run in the test's own process, for speed. A sample of them is run here again: if the two disagree, the check
-lives on something that no crash would have left.
+lives on something that no crash would have left. The outside world is the same for both.
 """
 
 from __future__ import annotations
 
+import multiprocessing.connection as connection
 import os
-import pickle
-import struct
+import signal
+import sys
 import warnings
 from collections.abc import Callable
 from typing import Any
 
+from pytest_wfstate.faults._clock import now
+from pytest_wfstate.faults._fork_pickle import dumps, loads
+from pytest_wfstate.faults.remote import TIMEOUT, WorldClient, WorldServer
+from pytest_wfstate.faults.world import Worlds
+
 Verdict = str | None
 """None if the check passed, else what it said."""
+
+_PATIENCE = 30.0  # seconds that a check may take
+
+
+class CannotCompare(Exception):
+    """The check could not be run in the fresh process. The text says why."""
 
 
 class FreshProcess:
     """Runs `check` with the memory that this process had when it was made."""
 
-    def __init__(self, check: Callable[[Any], Verdict]) -> None:
-        ours, theirs = os.pipe(), os.pipe()
+    def __init__(self, check: Callable[[Any], Verdict], worlds: Worlds, patience: float = _PATIENCE) -> None:
+        self._patience = patience
+        self._pipe, theirs = connection.Pipe()
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", DeprecationWarning)  # a fork of a process with threads: it only runs checks
             self._pid = os.fork()
         if self._pid == 0:
-            os.close(ours[1])
-            os.close(theirs[0])
-            _serve(check, ours[0], theirs[1])
-        os.close(ours[0])
-        os.close(theirs[1])
-        self._asks, self._answers = ours[1], theirs[0]
+            self._pipe.close()
+            _Child(theirs, worlds).run(check)
+        theirs.close()
+        self._server = WorldServer(self._pipe, worlds)
 
     def check(self, subject: Any) -> Verdict:
         """Run the check there.
 
         Raises:
-            Exception: `subject` cannot be pickled.
+            CannotCompare: `subject` cannot be sent there, or the check does not end or kills its process.
         """
-        _send(self._asks, pickle.dumps(subject))
-        answer = _receive(self._answers)
-        if answer is None:
-            return "the process died"
-        verdict: Verdict = pickle.loads(answer)
-        return verdict
+        try:
+            asked = dumps(subject)
+        except Exception as error:
+            raise CannotCompare(f"what it is given cannot be sent to another process: {error}") from error
+        try:
+            self._pipe.send_bytes(asked)
+            said = self._server.hear(now() + self._patience)
+        except BrokenPipeError:
+            said = None
+        if said is None:
+            raise CannotCompare("it ended the process")
+        if said == TIMEOUT:
+            raise CannotCompare(
+                f"it did not end there in {self._patience:g} s: it may wait for a thread of this process"
+            )
+        kind, verdict = said
+        if kind == "cannot":
+            raise CannotCompare(f"what it is given cannot be read in another process: {verdict}")
+        return None if verdict is None else str(verdict)
 
     def close(self) -> None:
         """End the process."""
-        os.close(self._asks)
-        os.close(self._answers)
+        self._pipe.close()
+        os.kill(self._pid, signal.SIGKILL)
         os.waitpid(self._pid, 0)
 
 
-def _serve(check: Callable[[Any], Verdict], asks: int, answers: int) -> None:
-    status = 1
+class _Child(WorldClient):
+    """The fresh process."""
+
+    def run(self, check: Callable[[Any], Verdict]) -> None:
+        """Run checks for as long as there are some. It does not return."""
+        try:
+            sys.stdout = sys.stderr = open(os.devnull, "w")  # what a check prints was printed before
+            self._worlds.remote = self
+            while True:
+                self.say(*_said(check, self._pipe.recv_bytes()))
+        finally:
+            os._exit(0)
+
+    def ack(self, value: Any) -> None:
+        """Hear a promise of a check, which counts for nothing."""
+
+
+def _said(check: Callable[[Any], Verdict], asked: bytes) -> tuple[str, Verdict]:
     try:
-        while (asked := _receive(asks)) is not None:
-            _send(answers, pickle.dumps(check(pickle.loads(asked))))
-        status = 0
-    finally:
-        os._exit(status)
-
-
-def _send(fd: int, data: bytes) -> None:
-    rest = memoryview(struct.pack("!Q", len(data)) + data)
-    while rest:
-        rest = rest[os.write(fd, rest) :]
-
-
-def _receive(fd: int) -> bytes | None:
-    head = _exactly(fd, 8)
-    return None if head is None else _exactly(fd, struct.unpack("!Q", head)[0])
-
-
-def _exactly(fd: int, size: int) -> bytes | None:
-    parts = []
-    while size:
-        part = os.read(fd, min(size, 1 << 20))
-        if not part:
-            return None
-        parts.append(part)
-        size -= len(part)
-    return b"".join(parts)
+        subject = loads(asked)
+    except Exception as error:
+        return "cannot", str(error)
+    return "verdict", check(subject)

@@ -23,9 +23,9 @@ class FrozenClock:
         """What time it is, in UTC."""
         return datetime.datetime.now(datetime.UTC)
 
-    def tick(self, seconds: float = 1.0) -> None:
+    def tick(self, seconds: float | datetime.timedelta = 1.0) -> None:
         """Let time go on by `seconds`."""
-        self._frozen.tick(datetime.timedelta(seconds=seconds))
+        self._frozen.tick(seconds if isinstance(seconds, datetime.timedelta) else datetime.timedelta(seconds=seconds))
 
     def move_to(self, when: datetime.datetime | str) -> None:
         """Go to another time, later or earlier."""

@@ -2,23 +2,22 @@
 
 from __future__ import annotations
 
-import asyncio
-import inspect
+import contextlib
 import multiprocessing.connection as connection
 import os
-import pickle
 import signal
-import threading
-import time
 import traceback
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from pytest_wfstate.errors import WfstateError
+from pytest_wfstate.faults._clock import now
 from pytest_wfstate.faults.disk import Disk, Home
 from pytest_wfstate.faults.points import Point, Watch
 from pytest_wfstate.faults.recording import recording
+from pytest_wfstate.faults.remote import TIMEOUT, Said, WorldClient, WorldServer
+from pytest_wfstate.faults.steps import call
 from pytest_wfstate.faults.world import WorldMethod, Worlds
 
 # A failure is shown at the line of the test that asked for it.
@@ -41,121 +40,100 @@ def kill(workload: Callable[..., Any], point: Point, home: Home, worlds: Worlds,
         pid = os.fork()
     if pid == 0:
         parent.close()
-        _Child(child, worlds).run(workload, point, home)
+        _Child(child, worlds, point).run(workload, home)
     child.close()
-    acked: list[Any] = []
-    effects: list[str] = []
+    disk = Disk(home.path, [], [], lambda: str(point))
     try:
-        ended = _serve(parent, worlds, acked, effects, time.monotonic() + timeout)
+        with _effects_told(disk, worlds, _Killer(pid, point)) as killer:
+            ended = _hear(WorldServer(parent, worlds), disk, now() + timeout)
     finally:
         parent.close()
         os.kill(pid, signal.SIGKILL)
         _, status = os.waitpid(pid, 0)
-    if ended is not None:
+    if ended is None and not killer.killed:
+        ended = "died", f"signal {os.WTERMSIG(status)}" if os.WIFSIGNALED(status) else f"exit status {status >> 8}"
+    if ended is not None and ended[0] != "reached":
         raise NeverReached(_explain(point, ended, timeout))
-    if not os.WIFSIGNALED(status):
-        raise NeverReached(f"the child ended by itself, without coming to {point}: exit status {status >> 8}.")
-    return Disk(home.path, acked, effects, lambda: str(point))
+    return disk
 
 
-def _serve(
-    parent: connection.Connection, worlds: Worlds, acked: list[Any], effects: list[str], deadline: float
-) -> tuple[str, Any] | None:
-    """Answer the child until it dies (None) or says how it ended."""
-    while True:
-        if not parent.poll(max(0.0, deadline - time.monotonic())):
-            return ("timeout", None)
-        try:
-            kind, value = parent.recv()
-        except (EOFError, ConnectionResetError):
-            return None
-        if kind == "ack":
-            acked.append(value)
-        elif kind == "effect":
-            number, name, args, kwargs, text = value
-            parent.send(_call(worlds, number, name, args, kwargs))
-            effects.append(text)
-        else:
-            return (kind, value)
+def _hear(server: WorldServer, disk: Disk, deadline: float) -> Said | None:
+    """Listen to the child until it says how it ended, or is gone (None)."""
+    while (said := server.hear(deadline)) is not None and said[0] == "ack":
+        disk.acked.append(said[1])
+    return said
 
 
-def _call(worlds: Worlds, number: int, name: str, args: Any, kwargs: Any) -> tuple[bool, Any]:
+class _Killer:
+    """Kills the child from here: it is at the point because of a thread of this process."""
+
+    def __init__(self, pid: int, point: Point) -> None:
+        self._pid = pid
+        self.watch = Watch(point, self._kill)
+        self.killed = False
+
+    def _kill(self) -> None:
+        self.killed = True
+        os.kill(self._pid, signal.SIGKILL)
+        raise ConnectionAbortedError("the process that asked for this was killed, as crash.kill was told to.")
+
+
+@contextlib.contextmanager
+def _effects_told(disk: Disk, worlds: Worlds, killer: _Killer) -> Iterator[_Killer]:
+    """List the effects, also those of threads of this process, such as a server that the child talks to."""
+    worlds.effects, worlds.around = disk.effects, killer.watch.world_called
     try:
-        result = worlds.call(number, name, args, kwargs)
-        if inspect.isawaitable(result):
-            result = asyncio.run(_wait(result))
-        return True, result
-    except Exception as error:
-        return False, error
+        yield killer
+    finally:
+        worlds.effects = worlds.around = None
 
 
-async def _wait(result: Any) -> Any:
-    return await result
-
-
-def _explain(point: Point, ended: tuple[str, Any], timeout: float) -> str:
+def _explain(point: Point, ended: Said, timeout: float) -> str:
     kind, value = ended
-    if kind == "timeout":
+    if ended == TIMEOUT:
         return (
             f"{point} was not reached in {timeout:g} s, and the child was killed. Give kill(..., timeout=) more time."
         )
+    if kind == "died":
+        return f"the child died by itself before it came to {point}: {value}."
     if kind == "raised":
         return f"the workload raised before it came to {point}:\n{value}"
     seen = "\n".join(f"  {line}" for line in value) or "  nothing"
     return f"the workload ended without coming to {point}. It did:\n{seen}\nChoose a point among these."
 
 
-class _Child:
+class _Child(WorldClient):
     """The process that is to die."""
 
-    def __init__(self, pipe: connection.Connection, worlds: Worlds) -> None:
-        self._pipe = pipe
-        self._lock = threading.Lock()
-        self._watch: Watch | None = None
-        self._worlds = worlds
+    def __init__(self, pipe: connection.Connection, worlds: Worlds, point: Point) -> None:
+        super().__init__(pipe, worlds)
+        self._watch = Watch(point, self._die)
 
-    def run(self, workload: Callable[..., Any], point: Point, home: Home) -> None:
+    def run(self, workload: Callable[..., Any], home: Home) -> None:
         """Run the workload. It does not return."""
         try:
-            self._watch = Watch(point, _die)
             self._worlds.remote = self
             self._watch.watch_calls()
             with recording(home.path, self._watch, children="readonly"):
-                result = workload(home.path)
-                if inspect.isawaitable(result):
-                    asyncio.run(_wait(result))
-            self._say("ended", self._watch.seen)
+                call(workload, home.path)
+            self.say("ended", self._watch.seen)
         except BaseException:
-            self._say("raised", traceback.format_exc())
+            self.say("raised", traceback.format_exc())
         finally:
             os._exit(0)
 
     def ack(self, value: Any) -> None:
         """Tell the test what was acknowledged."""
-        self._say("ack", value)
+        self.say("ack", value)
 
     def call(self, world: int, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Ask the test for an effect."""
-        assert self._watch is not None
-        return self._watch.world_called(
-            WorldMethod(self._worlds, world, name), lambda: self._ask(world, name, args, kwargs)
-        )
+        """Ask the test for an effect, which may be the point."""
+        ask = super().call
+        method = WorldMethod(self._worlds, world, name)
+        return self._watch.world_called(method, lambda: ask(world, name, args, kwargs))
 
-    def _ask(self, world: int, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        shown = [repr(arg) for arg in args] + [f"{key}={value!r}" for key, value in kwargs.items()]
-        with self._lock:
-            self._pipe.send(("effect", (world, name, args, kwargs, f"{name}({', '.join(shown)})")))
-            worked, result = self._pipe.recv()
-        if not worked:
-            raise result
-        return result
-
-    def _say(self, kind: str, value: Any) -> None:
-        with self._lock:
-            self._pipe.send_bytes(pickle.dumps((kind, value)))
-
-
-def _die() -> None:
-    os.kill(os.getpid(), signal.SIGKILL)
-    while True:
-        signal.pause()
+    def _die(self) -> None:
+        self.say("reached", None)
+        os.kill(os.getpid(), signal.SIGKILL)
+        while True:
+            signal.pause()

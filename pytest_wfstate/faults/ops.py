@@ -238,6 +238,13 @@ class Tree:
         """Give what is under each path: bytes of a file, the target of a symlink, None for a folder."""
         return {path: self._content(node) for path, node in self.walk()}
 
+    def links(self) -> dict[str, str]:
+        """Give the second and later names of what has several, each with the first."""
+        if len(set(self.entries.values())) == len(self.entries):
+            return {}
+        first: dict[Node, str] = {}
+        return {path: first[node] for path, node in self.walk() if first.setdefault(node, path) != path}
+
     def _content(self, node: Node) -> bytes | str | None:
         kind = self.kinds[node]
         if kind == "file":

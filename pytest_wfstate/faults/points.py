@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 import fnmatch
-import functools
-import importlib
-import inspect
+import threading
 from collections.abc import Callable
 from typing import Any
 
+from pytest_wfstate.faults._watched import plain_function, watch_function
 from pytest_wfstate.faults.record import Intent
 from pytest_wfstate.faults.world import WorldMethod
 
@@ -42,8 +41,8 @@ class Event:
             raise ValueError(
                 f"{self.what!r} is no file operation. One of: {', '.join(KINDS)}; or give a function to name its call."
             )
-        if not isinstance(self.what, str) and not callable(self.what):
-            raise TypeError(f"{self.what!r} names no point. Give the name of a file operation, or a function.")
+        if not isinstance(self.what, (str, WorldMethod)):
+            plain_function(self.what)
 
     def is_op(self, intent: Intent) -> bool:
         """Tell whether an op is meant."""
@@ -90,6 +89,11 @@ class Point:
         return text if self.nth == 1 else f"{text}, time {self.nth}"
 
 
+class _Thread(threading.local):
+    doing: Intent | None = None
+    """The op that this thread is about to do."""
+
+
 class Watch:
     """Follows a run, and calls `die` when it comes to the point. It is the gate of a recorder."""
 
@@ -98,27 +102,28 @@ class Watch:
         self._die = die
         self._armed = point.first is None
         self._reached = 0
-        self._doing: Intent | None = None
+        self._thread = _Thread()
         self.seen: list[str] = []
         """What the run did, for when the point is never reached."""
 
     def before(self, intent: Intent) -> None:
         """Take note of an op that is about to be done."""
-        self._doing = intent
+        self._thread.doing = intent
         self._begins(lambda event: event.is_op(intent))
 
     def after(self, *_: object) -> None:
         """Take note of an op that is done."""
-        intent = self._doing
+        intent = self._thread.doing
         if intent is not None:
-            self.seen.append(f"{intent.kind} {intent.path}".strip())
+            to = f" to {intent.new_path}" if intent.new_path else ""
+            self.seen.append(f"{intent.kind} {intent.path}{to}".strip())
             self._ended(lambda event: event.is_op(intent))
 
     def watch_calls(self) -> None:
-        """Put wrappers around the functions that the point names. There is no way back: it is for a child."""
+        """Watch the functions that the point names. There is no way back: it is for a child."""
         for event in self._point.events:
             if not isinstance(event.what, (str, WorldMethod)):
-                self._wrap(event.what)
+                self._watch(event.what)
 
     def world_called(self, method: WorldMethod, call: Callable[[], Any]) -> Any:
         """Make a call on the outside world, as one of the events that a point may name."""
@@ -128,10 +133,7 @@ class Watch:
         self._ended(lambda event: event.is_call(method))
         return result
 
-    def _wrap(self, function: Callable[..., Any]) -> None:
-        owner, name = _owner(function)
-        plain = inspect.getattr_static(owner, name)
-
+    def _watch(self, function: Callable[..., Any]) -> None:
         def begins() -> None:
             self._begins(lambda event: event.is_call(function))
 
@@ -139,26 +141,7 @@ class Watch:
             self.seen.append(f"return from {function.__qualname__}")
             self._ended(lambda event: event.is_call(function))
 
-        if inspect.iscoroutinefunction(plain):
-
-            @functools.wraps(plain)
-            async def acall(*args: Any, **kwargs: Any) -> Any:
-                begins()
-                result = await plain(*args, **kwargs)
-                ended()
-                return result
-
-            setattr(owner, name, acall)
-            return
-
-        @functools.wraps(plain)
-        def call(*args: Any, **kwargs: Any) -> Any:
-            begins()
-            result = plain(*args, **kwargs)
-            ended()
-            return result
-
-        setattr(owner, name, call)
+        watch_function(plain_function(function), begins, ended)
 
     def _begins(self, is_it: Callable[[Event], bool]) -> None:
         last = self._point.last
@@ -178,18 +161,3 @@ class Watch:
         self._reached += 1
         if self._reached == self._point.nth:
             self._die()
-
-
-def _owner(function: Callable[..., Any]) -> tuple[Any, str]:
-    """Find the class or module in which a function stands, to put another in its place."""
-    function = getattr(function, "__func__", function)
-    *path, name = function.__qualname__.split(".")
-    owner: Any = importlib.import_module(function.__module__)
-    if "<locals>" in path:
-        raise ValueError(
-            f"{function.__qualname__} is defined inside a function and cannot be watched. Name a function of a module "
-            "or a method of a class, or a file operation."
-        )
-    for part in path:
-        owner = getattr(owner, part)
-    return owner, name

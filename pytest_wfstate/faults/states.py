@@ -6,13 +6,13 @@ import dataclasses
 import hashlib
 import itertools
 import operator
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
-from pytest_wfstate.errors import WfstateError
 from pytest_wfstate.faults.cut import Choice, Cut, Model
 from pytest_wfstate.faults.models import cuts
-from pytest_wfstate.faults.ops import OPS, PAGE, Ack, Effect, Item, Trace, Write
+from pytest_wfstate.faults.ops import OPS, PAGE, Ack, Effect, Item, Trace, Tree, Write
+from pytest_wfstate.faults.replay_id import CrashId, TraceChanged
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -25,8 +25,8 @@ class Life:
     """The state of each world at the start."""
     since: int = 0
     """The first cut that belongs to the last run."""
-    before: str = ""
-    """The replay id of the crash before it."""
+    first: State | None = None
+    """The crash before it, if the last run is a recovery."""
 
     def acked(self, cut: int) -> list[Any]:
         """Give what had been acknowledged."""
@@ -40,7 +40,7 @@ class Life:
         """Give the state that each world was in."""
         states = list(self.worlds)
         for item in self.trace.items[:cut]:
-            if isinstance(item, Effect):
+            if isinstance(item, Effect) and item.world < len(states):  # others were made in the run itself
                 states[item.world] = item.state
         return states
 
@@ -58,29 +58,33 @@ class State:
     cut: Cut
     choice: Choice
 
-    def content(self) -> dict[str, bytes | str | None]:
+    def tree(self) -> Tree:
         """Give what is on the disk."""
-        return self.cut.tree(self.choice).content()
+        return self.cut.tree(self.choice)
 
     def lost(self) -> list[int]:
         """Give the items that are lost, in whole or in part."""
         return self.cut.lost(self.choice)
+
+    def at(self, cut: Cut) -> State:
+        """Give the state at another cut with the same losses, as far as they are possible there."""
+        return dataclasses.replace(self, cut=cut, choice=cut.losing(self.cut, self.choice, lambda index: index))
 
     def with_position(self, part: int, dial: int, position: int) -> State:
         """Give the state with one dial set anew."""
         setting = (*self.choice[part][:dial], position, *self.choice[part][dial + 1 :])
         return dataclasses.replace(self, choice=(*self.choice[:part], setting, *self.choice[part + 1 :]))
 
-    @property
-    def replay(self) -> str:
-        """A word that stands for this state, to be found again in another run."""
-        turned = "_".join(
-            f"{part}.{dial}.{position}"
+    def ids(self) -> tuple[CrashId, ...]:
+        """Give the words by which this state is found again in another run, one for each crash."""
+        turned = (
+            (part, dial, position)
             for part, setting in enumerate(self.choice)
             for dial, position in enumerate(setting)
             if position
         )
-        return f"{self.life.before}{self.life.model}-{self.cut.index}-{turned or 0}-{self.life.fingerprint()}"
+        last = CrashId(self.life.model, self.cut.index, tuple(turned), self.life.fingerprint())
+        return (*self.life.first.ids(), last) if self.life.first else (last,)
 
 
 @dataclasses.dataclass(slots=True)
@@ -92,6 +96,20 @@ class Tally:
     distinct: int = 0
     seen: set[Any] = dataclasses.field(default_factory=set)
     all_seen: int = 0
+    _markers: dict[int, Item] = dataclasses.field(default_factory=dict)
+
+    def promises(self, markers: Iterable[Item]) -> tuple[int, ...]:
+        """Give a word for the markers before a cut. They are kept, so that no other ever has the same word."""
+        found = {id(item): item for item in markers}
+        self._markers |= found
+        return tuple(found)
+
+    def add_one(self) -> None:
+        """Count a disk that was not derived from a trace."""
+        self.possible += 1
+        self.looked += 1
+        self.distinct += 1
+        self.all_seen += 1
 
     def finished(self, cut: Cut) -> None:
         """Take note that everything that is possible at a cut was looked at."""
@@ -121,46 +139,57 @@ def distinct_states(life: Life, tally: Tally) -> Iterator[State]:
         waiting = going
 
 
-def find(life: Life, replay: str) -> State:
-    """Find the state that a replay id stands for.
+def find(life: Life, wanted: CrashId) -> State:
+    """Find the state that an id stands for.
 
     Raises:
         TraceChanged: the run did not do what it did when the id was made.
     """
-    try:
-        model, index, turned, fingerprint = replay.split("-")
-        positions = [] if turned == "0" else [tuple(map(int, pair.split("."))) for pair in turned.split("_")]
-        wanted = int(index)
-    except ValueError:
-        raise ValueError(f"{replay!r} is no replay id. Copy it from the end of a violation's report.") from None
-    if fingerprint != life.fingerprint() or model != life.model:
+    state = None
+    if (wanted.model, wanted.fingerprint) == (life.model, life.fingerprint()):
+        found = (cut for cut in cuts(life.trace, life.model) if cut.index == wanted.cut >= life.since)
+        state = next((State(life, cut, choice) for cut in found if (choice := _turned(cut, wanted))), None)
+    if state is None:
         raise TraceChanged(
-            f"the run does not do what it did when {replay!r} was made: the code or the test has changed since. "
-            "The state of then cannot be found. Run the test without --wfstate-replay."
+            f"the run does not do what it did when '{wanted}' was made: the code or the test has changed since. "
+            "The disk of then cannot be found. Run the test without --wfstate-replay."
         )
-    cut = next(cut for cut in cuts(life.trace, life.model) if cut.index == wanted)
+    return state
+
+
+def _turned(cut: Cut, wanted: CrashId) -> Choice | None:
     choice = [list(setting) for setting in cut.kept]
-    for part, dial, position in positions:
+    for part, dial, position in wanted.turned:
+        if part >= len(choice) or dial >= len(choice[part]) or position >= len(cut.parts[part].dials[dial].positions):
+            return None
         choice[part][dial] = position
-    return State(life, cut, tuple(map(tuple, choice)))
-
-
-class TraceChanged(WfstateError, LookupError):
-    """A replay id is of another run."""
+    return tuple(map(tuple, choice))
 
 
 def _new(life: Life, cut: Cut, found: Iterator[Choice], tally: Tally) -> Iterator[State]:
-    promises = tuple(id(item) for item in life.trace.items[: cut.index] if not isinstance(item, OPS))
+    promises = tally.promises(item for item in life.trace.items[: cut.index] if not isinstance(item, OPS))
     for choice in found:
         tally.looked += 1
         state = State(life, cut, choice)
-        key = (frozenset(state.content().items()), promises)
+        key = (_digest(state.tree()), promises)
         if key not in tally.seen:
             tally.seen.add(key)
             tally.distinct += 1
             yield state
 
 
+def _digest(tree: Tree) -> bytes:
+    """Give a word for what a disk holds: to keep it all, for each state, would fill the memory."""
+    digest = hashlib.blake2b(digest_size=16)
+    for path, held in tree.content().items():
+        digest.update(repr((path, held if isinstance(held, str) else held and len(held))).encode())
+        if isinstance(held, bytes):
+            digest.update(held)
+    digest.update(repr(tree.links()).encode())
+    return digest.digest()
+
+
 def _shape(item: Item) -> tuple[Any, ...]:
     pages = len(item.data) // PAGE if isinstance(item, Write) else 0
-    return type(item).__name__, getattr(item, "node", None), getattr(item, "world", None), pages
+    details = [getattr(item, name, None) for name in ("node", "folder", "new_folder", "kind", "data_only", "world")]
+    return type(item).__name__, pages, *details

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import dataclasses
 import os
 import traceback
 
 from pytest_wfstate.errors import WfstateError
 from pytest_wfstate.faults.log import is_users
-from pytest_wfstate.faults.models import cuts
 from pytest_wfstate.faults.ops import (
     HOME,
     Ack,
@@ -28,9 +26,11 @@ from pytest_wfstate.faults.ops import (
     Truncate,
     Unlink,
     Write,
-    replay,
 )
-from pytest_wfstate.faults.states import Life, State
+from pytest_wfstate.faults.states import State
+
+_MOST_TOLD = 8  # acks or effects
+_WIDEST = 200  # of what is shown of one
 
 
 class CrashBug(WfstateError, AssertionError):
@@ -41,132 +41,72 @@ class CrashBug(WfstateError, AssertionError):
         self.replay_id = replay_id
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Mend:
-    """An fsync that is missing, and what it would mend."""
-
-    life: Life
-    """The same run with that fsync in it."""
-    advice: str
-
-
-def mends(state: State) -> list[Mend]:
-    """Give the fsyncs, one for each thing that was lost, that would make the state impossible."""
-    found: dict[str, Mend] = {}
-    for index in state.lost():
-        place = _missing(state.life.trace, index, state.cut.index)
-        life, moved = _with_fsyncs(state.life, place)
-        cut = next(cut for cut in cuts(life.trace, life.model) if cut.index == moved[state.cut.index])
-        if not cut.can_lose(moved[index]):
-            found.setdefault(place.advice, Mend(life, place.advice))
-    return list(found.values())
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class _Missing:
-    """An fsync that should be right before or after an op."""
-
-    op: int
-    before: bool
-    advice: str
-
-
-def _missing(trace: Trace, index: int, until: int) -> _Missing:
-    """Tell which fsync would have brought an item to the disk: a file's before it gets its name, or at once."""
-    words = _Words(trace)
-    item = trace.items[index]
-    if isinstance(item, Create | Link | Unlink | Rename):
-        folder = item.new_folder if isinstance(item, Rename) else item.folder
-        return _Missing(index, False, f"an fsync of {words.folder(folder, index)} after {words.op(index)}")
-    assert isinstance(item, Write | Truncate | Allocate)
-    last = index
-    for later in range(index + 1, until):
-        other = trace.items[later]
-        if isinstance(other, Rename | Link) and other.node == item.node:
-            return _Missing(later, True, f"an fsync of {words.file(item.node, later)} before {words.op(later)}")
-        if isinstance(other, Write | Truncate | Allocate) and other.node == item.node:
-            last = later
-    return _Missing(last, False, f"an fsync of {words.file(item.node, last)} after {words.op(last)}")
-
-
-def _with_fsyncs(life: Life, missing: _Missing) -> tuple[Life, list[int]]:
-    """Put the fsync into the trace, at every op that the same line of code did; tell where each item went."""
-    line = life.trace.items[missing.op]
-    items: list[Item] = []
-    moved: list[int] = []
-    for number, item in enumerate(life.trace.items):
-        alike = number == missing.op or (
-            type(item) is type(line) and line.where is not None and item.where == line.where
-        )
-        if alike and missing.before:
-            items.append(Fsync(_about(item, missing.before)))
-        moved.append(len(items))
-        items.append(item)
-        if alike and not missing.before:
-            items.append(Fsync(_about(item, missing.before)))
-    moved.append(len(items))
-    return dataclasses.replace(life, trace=Trace(life.trace.start, items)), moved
-
-
-def _about(item: Item, before: bool) -> Node:
-    """Give the file, or else the folder, that the missing fsync next to an op is of."""
-    if isinstance(item, Write | Truncate | Allocate) or (before and isinstance(item, Rename | Link)):
-        return item.node
-    assert isinstance(item, Create | Link | Unlink | Rename)
-    return item.new_folder if isinstance(item, Rename) else item.folder
-
-
 def report(
-    state: State, error: BaseException, test: str | None, counts: str, advice: list[str], kept_at: str | None
+    state: State,
+    error: BaseException,
+    advice: list[str],
+    counts: str,
+    kept_at: str | None,
+    replay: tuple[str, str] | None,
 ) -> str:
-    """Write the whole report."""
-    words = _Words(state.life.trace)
+    """Write the whole report; `replay` is the test and the replay id."""
+    words = Words(state.life.trace)
     items = state.life.trace.items[: state.cut.index]
-    lost = state.lost()
     what = "a killed process" if state.life.model == "kill" else f"a power cut ({state.life.model})"
-    lines = [f"{what} can leave a disk that the check does not accept.", ""]
-    lines += _paragraph("acknowledged", [words.told(item) for item in items if isinstance(item, Ack)] or ["nothing"])
+    when = " during recovery" if state.life.first else ""
+    lines = [f"{what}{when} can leave a disk that the check does not accept.", ""]
+    lines += _paragraph("acknowledged", _last([words.told(item) for item in items if isinstance(item, Ack)]))
     if effects := [words.told(item) for item in items if isinstance(item, Effect)]:
-        lines += _paragraph("effects", effects)
-    lines += _paragraph("it died", _died(state, words))
-    if lost:
-        lines += _paragraph("lost", [words.loss(state, index) for index in lost])
+        lines += _paragraph("effects", _last(effects))
+    if state.life.first:
+        lines += _crash(state.life.first, Words(state.life.first.life.trace), "first it died")
+        lines += _crash(state, words, "then recovery")
+    else:
+        lines += _crash(state, words, "it died")
     lines += _paragraph("on the disk", _held(state))
     lines += _paragraph("the check said", said(error))
     lines += ["", *advice] if advice else []
     lines += ["", counts]
     if kept_at:
         lines += [f"The disk was kept in {kept_at}"]
-    if test:
-        lines += [f'Replay it:  pytest "{test}" --wfstate-replay={state.replay}']
+    if replay:
+        lines += ['Replay it:  pytest "{}" --wfstate-replay={}'.format(*replay)]
     return "\n".join(lines)
+
+
+def _crash(state: State, words: Words, title: str) -> list[str]:
+    lost = [words.loss(state, index) for index in state.lost()]
+    return [*_paragraph(title, _died(state, words)), *(_paragraph("lost", lost) if lost else [])]
 
 
 def where_it_died(state: State) -> str:
     """Say in a few words where a state's crash was."""
-    return "; ".join(_died(state, _Words(state.life.trace)))
+    return " ".join(line.strip() for line in _died(state, Words(state.life.trace)))
 
 
 def describe(trace: Trace) -> list[str]:
     """List the items of a trace in words, one line each."""
-    words = _Words(trace)
+    words = Words(trace)
     return [words.op(index) for index in range(len(trace.items))]
 
 
-class _Words:
+class Words:
     """The words for the ops of a state's trace."""
 
     def __init__(self, trace: Trace) -> None:
         self._trace = trace
+        self._tree, self._until = trace.start.copy(), 0
 
     def op(self, index: int) -> str:
+        """Say what an item did, and where."""
         item = self._trace.items[index]
         where = f" ({_short(item.where)})" if item.where else ""
         return f"{self._verb(index, item)}{where}"
 
     def told(self, item: Ack | Effect) -> str:
+        """Say what the outside knows."""
         what = repr(item.value) if isinstance(item, Ack) else item.call
-        return f"{what}{_at(item.where)}"
+        return f"{_shortened(what)}{_at(item.where)}"
 
     def loss(self, state: State, index: int) -> str:
         """Tell how much of an op was lost."""
@@ -182,13 +122,13 @@ class _Words:
         match item:
             case Create():
                 verb = {"file": "create", "folder": "mkdir", "symlink": "symlink"}[item.kind]
-                return f"{verb} {tree.path_of(item.folder, item.name)}"
+                return f"{verb} {self._path(tree, item.folder, item.name)}"
             case Link():
-                return f"link {tree.path_of(item.folder, item.name)}"
+                return f"link {self._path(tree, item.folder, item.name)}"
             case Unlink():
-                return f"unlink {tree.path_of(item.folder, item.name)}"
+                return f"unlink {self._path(tree, item.folder, item.name)}"
             case Rename():
-                old, new = tree.path_of(item.folder, item.name), tree.path_of(item.new_folder, item.new_name)
+                old, new = self._path(tree, item.folder, item.name), self._path(tree, item.new_folder, item.new_name)
                 return f"rename {old} to {new}"
             case Write():
                 return f"write of {len(item.data):,} bytes at {item.offset:,} to {self.file(item.node, index)}"
@@ -207,28 +147,39 @@ class _Words:
             case Sync():
                 return "sync"
             case Ack():
-                return f"ack of {item.value!r}"
+                return f"ack of {_shortened(repr(item.value))}"
             case Effect():
-                return f"effect {item.call}"
+                return f"effect {_shortened(item.call)}"
             case Called():
                 return f"{'return from' if item.returned else 'call of'} {item.name}"
 
     def file(self, node: Node, index: int) -> str:
         """Give a file's name at a point, or one that it had before or after."""
-        for tree in (self._before(index), self._trace.end()):
-            for path, found in tree.walk():
+        for until in (index, len(self._trace.items)):
+            for path, found in self._before(until).walk():
                 if found == node:
-                    return path
+                    return shown(path)
         return "a file that has no name any more"
 
     def folder(self, node: Node, index: int) -> str:
+        """Give a folder's name at a point."""
         return "the folder (home)" if node == HOME else f"the folder {self.file(node, index)}"
 
+    def _path(self, tree: Tree, folder: Node, name: str) -> str:
+        return shown(tree.path_of(folder, name))
+
     def _before(self, index: int) -> Tree:
-        return replay(self._trace.start, self._trace.items[:index])
+        """Give the names just before an item. What files hold is left out: to copy it again and again takes long."""
+        if index < self._until:
+            self._tree, self._until = self._trace.start.copy(), 0
+        for item in self._trace.items[self._until : index]:
+            if isinstance(item, Create | Link | Unlink | Rename):
+                self._tree.apply(item)
+        self._until = index
+        return self._tree
 
 
-def _died(state: State, words: _Words) -> list[str]:
+def _died(state: State, words: Words) -> list[str]:
     index = state.cut.index
     if index == 0:
         return ["before it did anything"]
@@ -241,16 +192,19 @@ def _died(state: State, words: _Words) -> list[str]:
 
 def _held(state: State) -> list[str]:
     lines = []
-    for path, held in state.content().items():
-        if held is None:
+    links = state.tree().links()
+    for name, held in state.tree().content().items():
+        path = shown(name)
+        if name in links:
+            lines.append(f"{path}: the same file as {shown(links[name])}")
+        elif held is None:
             lines.append(f"{path}/")
         elif isinstance(held, str):
-            lines.append(f"{path} -> {held}")
+            lines.append(f"{path} -> {shown(held)}")
         else:
             zeros = ", all zeros" if held and not held.strip(b"\0") else ""
             lines.append(f"{path}: {len(held):,} bytes{zeros}")
-    shown = lines[:12]
-    return [*shown, f"and {len(lines) - 12} more"] if len(lines) > 12 else shown or ["nothing"]
+    return [*lines[:12], f"and {len(lines) - 12} more"] if len(lines) > 12 else lines or ["nothing"]
 
 
 def said(error: BaseException) -> list[str]:
@@ -259,6 +213,21 @@ def said(error: BaseException) -> list[str]:
     frames = [frame for frame in traceback.extract_tb(error.__traceback__) if is_users(frame.filename)]
     at = _at(Line(frames[-1].filename, frames[-1].lineno or 0, frames[-1].name)) if frames else ""
     return [text[0] + at, *text[1:12]]
+
+
+def shown(path: str) -> str:
+    """Give a path in characters that can be shown: names may hold anything."""
+    return path if path.isprintable() else path.encode("unicode_escape", "surrogatepass").decode()
+
+
+def _shortened(text: str) -> str:
+    return text if len(text) <= _WIDEST else f"{text[:_WIDEST]}..."
+
+
+def _last(lines: list[str]) -> list[str]:
+    """Give the last of many lines, or say that there is none."""
+    hidden = len(lines) - _MOST_TOLD
+    return [f"{hidden} more, and then", *lines[-_MOST_TOLD:]] if hidden > 0 else lines or ["nothing"]
 
 
 def _paragraph(title: str, lines: list[str]) -> list[str]:

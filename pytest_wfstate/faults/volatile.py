@@ -162,7 +162,7 @@ class File:
         start = page * PAGE
         for loss in possible:
             alone = File(self.base[start : start + PAGE])
-            alone.pieces = {0: [dataclasses.replace(one, offset=one.offset - start) for one in left_of(pieces, loss)]}
+            alone.pieces = {0: [Piece(one.index, one.offset - start, one.data) for one in left_of(pieces, loss)]}
             alone.sizes = [Resize(0, PAGE, 0)]
             found.setdefault(alone.content(), loss)
         return list(found.values()), len(possible)
@@ -174,7 +174,7 @@ def left_of(pieces: Sequence[Piece], loss: Loss) -> list[Piece]:
     kept = list(pieces[: len(pieces) - count])
     if torn:
         piece = pieces[len(kept)]
-        kept.append(dataclasses.replace(piece, data=piece.data[:torn]))
+        kept.append(Piece(piece.index, piece.offset, piece.data[:torn]))
     return kept
 
 

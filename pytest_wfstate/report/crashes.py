@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import re
 import shutil
-import time
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from pytest_wfstate.faults._clock import now
 from pytest_wfstate.faults.crash import Settings
 from pytest_wfstate.faults.disk import Home
-from pytest_wfstate.faults.explore import PROFILES, Exploration
+from pytest_wfstate.faults.explore import PROFILES, Exploration, count
+from pytest_wfstate.faults.replay_id import ReplayId
 
 _PATIENCE = 1.0  # seconds before a live line is shown
 _PACE = 0.2
@@ -22,15 +23,21 @@ _PACE = 0.2
 def settings(request: pytest.FixtureRequest, profile: str, model: Any) -> Settings:
     """Give the settings of one test's `crash` fixture."""
     config = request.config
-    keep = config.getoption("--wfstate-keep")
+    keep, replay = config.getoption("--wfstate-keep"), config.getoption("--wfstate-replay")
+    progress = _Progress(config)
+
+    def done(result: Exploration) -> None:
+        progress.clear()
+        request.node.user_properties.extend(_properties(result))
+
     return Settings(
         model=model,
         bounds=PROFILES[profile],
         test=request.node.nodeid,
-        replay=config.getoption("--wfstate-replay"),
+        replay=ReplayId.read(replay) if replay else None,
         keep=_keeper(request, Path(keep)) if keep else None,
-        progress=_Progress(config),
-        done=lambda result: request.node.user_properties.extend(_properties(result)),
+        progress=progress,
+        done=done,
     )
 
 
@@ -59,8 +66,8 @@ def _properties(result: Exploration) -> list[tuple[str, Any]]:
         ("wfstate_verdict", result.verdict),
         ("wfstate_model", result.model),
         ("wfstate_states", result.tried),
-        ("wfstate_possible", result.possible),
-        ("wfstate_skipped", result.skipped),
+        ("wfstate_possible", count(result.possible)),
+        ("wfstate_skipped", count(result.skipped)),
         ("wfstate_seconds", round(result.seconds, 3)),
     ]
     return [*found, ("wfstate_replay", result.replay)] if result.replay else found
@@ -77,19 +84,30 @@ def _keeper(request: pytest.FixtureRequest, folder: Path) -> Any:
 
 
 class _Progress:
-    """A line that is written over and over, on a terminal, while an exploration takes its time."""
+    """A line of its own that is written over and over, on a terminal, while an exploration takes its time."""
 
     def __init__(self, config: pytest.Config) -> None:
-        self._config = config
+        self._plugins = config.pluginmanager
         self._last = 0.0
+        self._width = 0
 
     def __call__(self, result: Exploration) -> None:
-        reporter = self._config.pluginmanager.getplugin("terminalreporter")
-        now = time.perf_counter()
-        if reporter is None or not reporter.isatty or result.seconds < _PATIENCE or now - self._last < _PACE:
+        if result.seconds >= _PATIENCE and now() - self._last >= _PACE:
+            self._last = now()
+            combinations = f"{count(result.possible)} combinations"
+            self._write(f"wfstate: {result.tried:,} disks checked, {combinations}, {result.seconds:.0f} s")
+
+    def clear(self) -> None:
+        """Take the line away, if there is one."""
+        if self._width:
+            self._write("")
+
+    def _write(self, line: str) -> None:
+        reporter = self._plugins.getplugin("terminalreporter")
+        if reporter is None or not reporter.isatty:
             return
-        self._last = now
-        capture = self._config.pluginmanager.getplugin("capturemanager")
-        line = f"wfstate: {result.tried:,} disks checked, {result.possible:,} combinations, {result.seconds:.0f} s"
-        with capture.global_and_fixture_disabled():
-            reporter.rewrite(line, erase=True)
+        with self._plugins.getplugin("capturemanager").global_and_fixture_disabled():
+            if not self._width:
+                reporter.ensure_newline()
+            reporter.write(f"\r{line:{self._width}}" + ("" if line else "\r"), flush=True)
+        self._width = len(line)

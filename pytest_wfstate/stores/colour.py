@@ -10,7 +10,7 @@ import threading
 from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
 
-from pytest_wfstate.stores.base import in_thread
+from pytest_wfstate.stores.base import Store, in_thread
 
 __all__ = ["as_async", "as_sync"]
 
@@ -48,13 +48,17 @@ class _Recoloured:
     def _wrap(self, method: Callable[..., Any]) -> Callable[..., Any]:
         raise NotImplementedError
 
+    def _recolour(self, result: Any) -> Any:
+        """Give another handle (`store.handle()`) in this colour too, and anything else as it is."""
+        return type(self)(result) if isinstance(result, Store) else result
+
 
 class _Sync(_Recoloured):
     def _wrap(self, method: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(method)
         def call(*args: Any, **kwargs: Any) -> Any:
             result = method(*args, **kwargs)
-            return _loop().run(result) if inspect.isawaitable(result) else result
+            return self._recolour(_loop().run(result) if inspect.isawaitable(result) else result)
 
         return call
 
@@ -70,9 +74,9 @@ class _Async(_Recoloured):
         @functools.wraps(method)
         async def call(*args: Any, **kwargs: Any) -> Any:
             if inspect.iscoroutinefunction(method):
-                return await method(*args, **kwargs)
+                return self._recolour(await method(*args, **kwargs))
             result = await in_thread(functools.partial(method, *args, **kwargs))
-            return await result if inspect.isawaitable(result) else result
+            return self._recolour(await result if inspect.isawaitable(result) else result)
 
         return call
 
@@ -103,6 +107,14 @@ def _loop_of(pid: int) -> _Loop:  # noqa: ARG001 - it is the key
     return _Loop()
 
 
+_making = threading.RLock()  # of two threads that ask first, one makes the loop; held by who forks
+
+
 def _loop() -> _Loop:
     """Give this process's loop. A forked child has its parent's, but not the thread that runs it: it needs its own."""
-    return _loop_of(os.getpid())
+    with _making:
+        return _loop_of(os.getpid())
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(before=_making.acquire, after_in_parent=_making.release, after_in_child=_making.release)

@@ -186,3 +186,11 @@ def test_nothing_of_it_leaks_out_of_the_run(pytester: pytest.Pytester, run: Run)
     assert before == (
         (builtins.open, io.open, os.open, os.listdir, os.fsync, Path, helpers.get_uid(), helpers.get_gid())
     )
+
+
+def test_it_works_in_a_run_of_its_own_without_the_plugin_of_pyfakefs(pytester: pytest.Pytester) -> None:
+    """Then nothing but us keeps pytest's own files real."""
+    pytester.makepyfile("def test_it(fake_disk): (fake_disk.home / 'x').write_text('1'); print('said')")
+    without = ("-p", "no:hypothesispytest", "-p", "no:fakefs", "-p", "no:pytest_fakefs", "-p", "no:asyncio")
+    result = pytester.runpytest_subprocess(*without)
+    result.assert_outcomes(passed=1)

@@ -33,7 +33,8 @@ from pytest_wfstate.stores.file._names import stem
 
 _MOST_KEPT = 64  # documents that one handle keeps parsed
 _LEAST_CHANGES = 64  # below this, compaction is not worth its two fsyncs
-_START = re.compile(rb"[0-9a-f]{8} \{")
+# How a change's line starts. No text within one can hold it: a quote in it is escaped, and none ends before a letter.
+_START = re.compile(rb'[0-9a-f]{8} \{"[a-z]')
 _OPENING = b'{"generation":"'
 _HEAD = len(b"00000000 ") + len(_OPENING) + 16  # enough of the first line to tell one generation from another
 _LINE_HEAD = len(b"00000000 ")
@@ -195,10 +196,8 @@ class Edit(Generic[D]):
 
     def apply(self, change: Record) -> None:
         """Change the document and the file, in one step for everybody else."""
-        entry, self.entry = (
-            self.entry,
-            None,
-        )  # if anything fails, what is in memory is not what is on the disk
+        # If anything fails, what is in memory is not what is on the disk: it is not kept.
+        entry, self.entry = self.entry, None
         line = change.to_json()
         self.document.apply(line)
         if entry is None or not entry.head or entry.changes >= max(_LEAST_CHANGES, entry.items):

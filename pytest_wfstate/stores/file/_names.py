@@ -34,7 +34,7 @@ def stem(*ids: str) -> str:
 
 
 def only_id(stem_: str) -> str | None:
-    """Read the one id back from a stem; None if the name is too short to hold it, or no store wrote it."""
+    """Read the one id back from a stem; None if it was shortened, or no store wrote it."""
     try:
         decoded = urllib.parse.unquote(stem_, errors="strict")
         return decoded if decoded and "\0" not in decoded and stem(decoded) == stem_ else None

@@ -10,6 +10,7 @@ from __future__ import annotations
 import builtins
 import json
 import math
+import os
 import uuid
 from collections.abc import Iterable
 from typing import Any
@@ -28,7 +29,7 @@ PAUSED, INFLIGHT, LEASE = ".json", ".inflight", ".lease"
 class FilePausedStore(FileStore, PausedStore):
     """Keeps run `run-1` in `run-1.json` while it is paused, and in `run-1.inflight` while it is claimed."""
 
-    def __init__(self, directory: Any, durability: Durability = "power") -> None:
+    def __init__(self, directory: str | os.PathLike[str], durability: Durability = "power") -> None:
         super().__init__(directory, durability)
         self._claimed: dict[str, str] = {}  # the token of this handle's last claim of each run
 
@@ -63,10 +64,13 @@ class FilePausedStore(FileStore, PausedStore):
         if not self._folder.exists():
             return 0
         with self._folder.exclusive() as held:
-            for run in sorted(_stems(held.names(), INFLIGHT)):
-                if not (only_id(run) or is_shortened(run)) or _age(held, run) < age:
-                    continue
-                if held.exists(run + PAUSED):
+            orphans = [run for run in sorted(_stems(held.names(), INFLIGHT)) if _is_orphan(held, run, age)]
+            again = {run for run in orphans if held.exists(run + PAUSED)}
+            if again:
+                # Who paused them again may have died before its fsync: until then a claim is all that is on the disk.
+                held.sync()
+            for run in orphans:
+                if run in again:
                     held.unlink(run + INFLIGHT, run + LEASE)
                 else:
                     held.rename(run + INFLIGHT, run + PAUSED)
@@ -89,11 +93,12 @@ class FilePausedStore(FileStore, PausedStore):
         if not self._folder.exists():
             return
         with self._folder.exclusive() as held:
-            if held.exists(run + INFLIGHT) and held.exists(run + PAUSED):
-                # In one step a power cut could keep the claim and lose the record, and recovery would bring it back.
-                held.unlink(run + INFLIGHT, run + LEASE)
+            held.unlink(run + INFLIGHT, run + LEASE)
+            if held.exists(run + PAUSED):
+                # In one step a power cut could keep an old claim and lose the record, and recovery would bring that
+                # back. There may be one though none is seen: who dropped it may have died before its fsync.
                 held.sync()
-            held.unlink(run + PAUSED + ".tmp", run + PAUSED, run + INFLIGHT, run + LEASE)
+            held.unlink(run + PAUSED + ".tmp", run + PAUSED)
             held.sync()
 
     def list(self) -> builtins.list[str]:
@@ -134,6 +139,11 @@ def _read_lease(held: Held, run: str) -> dict[str, Any]:
     except (ValueError, RecursionError):
         return {}
     return lease if isinstance(lease, dict) else {}
+
+
+def _is_orphan(held: Held, run: str, age: float) -> bool:
+    """Tell whether a claim is one of ours and was made at least `age` seconds ago."""
+    return (only_id(run) is not None or is_shortened(run)) and _age(held, run) >= age
 
 
 def _age(held: Held, run: str) -> float:

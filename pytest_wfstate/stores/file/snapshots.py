@@ -74,7 +74,7 @@ class FileSnapshotStore(FileStore, SnapshotStore):
     @threaded
     def latest(self, workflow_id: str, run_id: RunId) -> Snapshot | None:
         with self._runs.view(check_id("workflow id", workflow_id), check_id("run id", run_id)) as run:
-            return None if run is None else Snapshot.checked(run.snapshots[max(run.snapshots)])
+            return Snapshot.checked(run.snapshots[max(run.snapshots)]) if run and run.snapshots else None
 
     @threaded
     def list(self, workflow_id: str, run_id: RunId) -> builtins.list[CheckpointMeta]:

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any, Protocol
 
 import pytest
+
+from pytest_wfstate import Crash
+from pytest_wfstate.faults.crash import Settings
 
 
 @pytest.fixture
@@ -15,3 +20,23 @@ def home(tmp_path: Path) -> Path:
     (home / "old").write_bytes(b"12345")
     (home / "folder").mkdir()
     return home
+
+
+class Lab(Protocol):
+    """Makes a crash lab with settings."""
+
+    def __call__(self, **settings: Any) -> Crash: ...
+
+
+@pytest.fixture
+def lab() -> Iterator[Lab]:
+    """Crash labs with settings other than those of the command line."""
+    labs: list[Crash] = []
+
+    def make(**settings: Any) -> Crash:
+        labs.append(Crash(Settings(**settings)))
+        return labs[-1]
+
+    yield make
+    for one in labs:
+        one.close()

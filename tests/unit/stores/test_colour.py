@@ -94,6 +94,16 @@ class TestAsSync:
     def test_all_stores_of_a_process_share_one_loop(self) -> None:
         assert as_sync(Spy()).awaited() == as_sync(Spy()).awaited() == as_sync(Spy()).deferred()
 
+    def test_threads_that_ask_for_the_loop_at_once_share_it(self) -> None:
+        assert in_child(lambda: len(set(at_once(8, lambda: as_sync(Spy()).awaited()))) == 1)  # which has no loop yet
+
+    def test_another_handle_blocks_too(self) -> None:
+        store = as_sync(MemoryRunStore())
+
+        store.handle().create_run(samples.run())
+
+        assert store.get_run("run-1") == samples.run()
+
     def test_blocking_methods_run_where_they_are_called(self) -> None:
         assert as_sync(Spy()).blocking() == threading.get_ident()
         assert as_sync(Spy()).awaited() != threading.get_ident()
@@ -186,6 +196,16 @@ class TestAsAsync:
 
         assert trio.run(store.load, "run-1") == samples.resume_point()
 
+    def test_another_handle_is_awaited_too(self) -> None:
+        store = as_async(MemoryPausedStore())
+
+        async def use() -> Any:
+            other = await store.handle()
+            await other.save(samples.paused())
+            return await store.load("run-1")
+
+        assert asyncio.run(use()) == samples.paused()
+
     def test_blocking_methods_do_not_block_the_loop(self) -> None:
         assert asyncio.run(as_async(Spy()).blocking()) != threading.get_ident()
         assert asyncio.run(as_async(Spy()).awaited()) == threading.get_ident()
@@ -272,6 +292,23 @@ class TestFork:
         store.create_run(samples.run())
 
         assert in_child(lambda: store.get_run("run-1") is not None and in_child(lambda: store.get_run("x") is None))
+
+
+def at_once(count: int, call: Callable[[], Any]) -> list[Any]:
+    """Let so many threads make the call at the same time, and give what they got."""
+    ready = threading.Barrier(count)
+    results: list[Any] = []
+
+    def run() -> None:
+        ready.wait()
+        results.append(call())
+
+    threads = [threading.Thread(target=run) for _ in range(count)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return results
 
 
 def in_child(check: Callable[[], bool]) -> bool:

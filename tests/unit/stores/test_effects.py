@@ -350,6 +350,17 @@ class TestIds:
         assert names(effect_store.directory.parent) == around
 
 
+def test_the_default_path_is_in_the_home_of_the_user(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    store = FileEffectStore.at_default_path()
+    assert names(tmp_path) == []
+
+    as_sync(store).save_checkpoint(samples.checkpoint())
+
+    assert names(tmp_path / ".wfstate" / "effects") == ["task-1.json"]
+    assert as_sync(FileEffectStore.at_default_path()).load_checkpoint("task-1") == samples.checkpoint()
+
+
 CALLS_BY_ID: dict[str, Callable[[Any, Any], Any]] = {
     "load": lambda store, bad: store.load_checkpoint(bad),
     "mark of task": lambda store, bad: store.mark_step_complete(bad, "use-1", samples.effect("use-1")),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -10,7 +9,6 @@ from typing import Any
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
-from pydantic import ValidationError
 
 from pytest_wfstate import (
     FileEffectStore,
@@ -23,12 +21,10 @@ from pytest_wfstate import (
     MemoryResumeStore,
     MemoryRunStore,
     MemorySnapshotStore,
-    WfstateError,
     samples,
 )
-from pytest_wfstate.contracts.records import Record
 from pytest_wfstate.faults.frozen_clock import FrozenClock
-from tests.unit.stores.handles import another
+from tests.unit.stores.handles import another, outcome
 
 SETTINGS = settings(max_examples=40, stateful_step_count=20, deadline=None)
 IDS = ["a", "A", "a/b"]
@@ -67,33 +63,6 @@ class Twins(RuleBasedStateMachine):
     @rule(seconds=st.sampled_from([0.1, 1, 9.9, 10]))
     def wait(self, seconds: float) -> None:
         self.clock.tick(seconds)
-
-
-def outcome(store: Any, method: str, *args: Any) -> Any:
-    try:
-        return plain(call(store, method, *args))
-    except (WfstateError, ValidationError) as refusal:
-        return type(refusal)
-
-
-def call(store: Any, method: str, *args: Any) -> Any:
-    """Call a method of either colour in this thread: a switch of threads takes longer than all else."""
-    blocking = inspect.unwrap(getattr(type(store), method))
-    result = blocking(store, *args)
-    if not inspect.iscoroutine(result):
-        return result
-    try:
-        result.send(None)  # in memory there is nothing to wait for
-    except StopIteration as done:
-        return done.value
-    raise AssertionError(f"{method} waits for something")
-
-
-def plain(result: Any) -> Any:
-    """Make JSON of a result: records that are equal may still differ in it, as 0 and False do."""
-    if isinstance(result, list):
-        return [plain(one) for one in result]
-    return result.to_json() if isinstance(result, Record) else result
 
 
 class PausedTwins(Twins):

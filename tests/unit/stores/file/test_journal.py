@@ -202,13 +202,29 @@ def test_a_torn_last_line_is_passed_over_by_a_handle_that_has_read_what_is_befor
     assert kind.items(kind.load(kind.open(tmp_path), "a")) == [1, 2]
 
 
-def test_a_torn_line_full_of_what_looks_like_lines_is_passed_over_at_once(tmp_path: Path) -> None:
+LOOKS_LIKE_LINES = ["deadbeef ", "deadbeef {", '{"deadbeef {', 'deadbeef {"effect":{"tool_use_id":"use-1"}}\n']
+
+
+@pytest.mark.parametrize("text", LOOKS_LIKE_LINES)
+def test_a_torn_line_full_of_what_looks_like_lines_is_passed_over_at_once(
+    text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     store, path = EFFECTS.open(tmp_path), tmp_path / "a.json"
     EFFECTS.change(store, "a", 1)
-    with path.open("ab") as file:
-        file.write(b"0badcafe {" + b"deadbeef " * 300_000)
+    with path.open("ab") as file:  # a power cut lost its first sector and kept the rest
+        file.write(bytes(512) + json.dumps({text: [text, text * 1000]}, separators=(",", ":")).encode() + b"\n")
+    real, summed = zlib.crc32, 0
+
+    def crc32(data: bytes) -> int:
+        nonlocal summed
+        summed += len(data)
+        return real(data)
+
+    monkeypatch.setattr(zlib, "crc32", crc32)
 
     assert EFFECTS.items(EFFECTS.load(store, "a")) == [1]
+
+    assert summed < 2 * path.stat().st_size
 
 
 def test_a_good_line_that_is_no_change_is_corrupt(tmp_path: Path) -> None:
@@ -454,6 +470,13 @@ def test_a_document_alone_opens_takes_marks_and_becomes_a_journal(tmp_path: Path
 
     assert lines(path) == 2
     assert EFFECTS.items(EFFECTS.load(EFFECTS.open(tmp_path), "a")) == [0, 1, 2]
+
+
+def test_a_document_alone_without_snapshots_has_no_latest(tmp_path: Path) -> None:
+    (tmp_path / SNAPSHOTS.file).write_text('{"workflow_id":"wf","run_id":"a"}')
+    store = SNAPSHOTS.open(tmp_path)
+
+    assert (store.latest("wf", "a"), store.list("wf", "a")) == (None, [])
 
 
 def test_a_document_alone_that_changes_is_read_again(tmp_path: Path) -> None:

@@ -1,0 +1,73 @@
+"""Replay ids: a word at the end of a violation's report, by which the same disk is found again in another run.
+
+`posix-4-0.1.1-83dea0de` is the model, the cut, the dials that are not at 0 (part, dial, position) and the fingerprint
+of the run. `2:` before it says that it is of the second exploration of the test; a `+` joins the crash of a run and
+that of its recovery.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from typing import Self, cast
+
+from pytest_wfstate.errors import WfstateError
+from pytest_wfstate.faults.cut import Model
+
+_DIAL = r"\d+\.\d+\.\d+"
+_CRASH = rf"(?:kill|ext4|xfs|posix)-\d+-(?:0|{_DIAL}(?:_{_DIAL})*)-[0-9a-f]{{8}}"
+_ID = re.compile(rf"(?:(?P<ordinal>[1-9]\d*):)?(?P<crashes>{_CRASH}(?:\+{_CRASH})?)")
+
+
+class NoReplayId(WfstateError, ValueError):
+    """What was given as a replay id is none."""
+
+
+class TraceChanged(WfstateError, LookupError):
+    """A replay id is of another run than this one."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class CrashId:
+    """One crash of a replay id."""
+
+    model: Model
+    cut: int
+    turned: tuple[tuple[int, int, int], ...]
+    """Dials that are not at 0: the part, the dial, its position."""
+    fingerprint: str
+
+    @classmethod
+    def read(cls, text: str) -> Self:
+        """Read what `_CRASH` matches."""
+        model, cut, turned, fingerprint = text.split("-")
+        dials = [] if turned == "0" else [tuple(map(int, dial.split("."))) for dial in turned.split("_")]
+        return cls(cast(Model, model), int(cut), tuple((part, dial, at) for part, dial, at in dials), fingerprint)
+
+    def __str__(self) -> str:
+        turned = "_".join(f"{part}.{dial}.{position}" for part, dial, position in self.turned)
+        return f"{self.model}-{self.cut}-{turned or 0}-{self.fingerprint}"
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class ReplayId:
+    """A violation: which exploration of its test found it, and its one or two crashes."""
+
+    ordinal: int
+    crashes: tuple[CrashId, ...]
+
+    @classmethod
+    def read(cls, text: str) -> Self:
+        """Read an id as a report shows it.
+
+        Raises:
+            NoReplayId: it is none.
+        """
+        found = _ID.fullmatch(text)
+        if found is None:
+            raise NoReplayId(f"{text!r} is no replay id. Copy it from the end of a violation's report.")
+        return cls(int(found["ordinal"] or 1), tuple(map(CrashId.read, found["crashes"].split("+"))))
+
+    def __str__(self) -> str:
+        ordinal = f"{self.ordinal}:" if self.ordinal > 1 else ""
+        return ordinal + "+".join(map(str, self.crashes))

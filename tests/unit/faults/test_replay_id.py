@@ -1,0 +1,281 @@
+"""Replay ids: how they read, and that they lead to the same disk again."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pytest_wfstate import Crash, CrashBug, Disk, Exploration, NotMeasured
+from pytest_wfstate.faults.crash import Settings
+from pytest_wfstate.faults.cut import Model
+from pytest_wfstate.faults.models import MODELS
+from pytest_wfstate.faults.ops import Trace, Tree
+from pytest_wfstate.faults.replay_id import CrashId, NoReplayId, ReplayId, TraceChanged
+from pytest_wfstate.faults.states import Life, Tally, distinct_states, find
+
+from .conftest import Lab
+from .notes import append, read, save, save_without_file_fsync, sync, write
+from .test_models import traces
+
+NUMBERS = st.integers(0, 10**6)
+CRASHES = st.builds(
+    CrashId,
+    st.sampled_from(MODELS),
+    NUMBERS,
+    st.lists(st.tuples(NUMBERS, NUMBERS, NUMBERS), max_size=4).map(tuple),
+    st.text("0123456789abcdef", min_size=8, max_size=8),
+)
+
+
+def whole(disk: Disk) -> None:
+    """Accept no note, and any note that is not empty."""
+    assert read(disk.home) != ""
+
+
+class TestText:
+    @given(st.builds(ReplayId, st.integers(1, 99), st.lists(CRASHES, min_size=1, max_size=2).map(tuple)))
+    def test_reads_back(self, replay: ReplayId) -> None:
+        assert ReplayId.read(str(replay)) == replay
+
+    @pytest.mark.parametrize(
+        "text",
+        [
+            "posix-4-0.1.1-83dea0de",
+            "kill-0-0-00000000",
+            "3:xfs-4-0.1.1_1.0.2-83dea0de",
+            "2:ext4-4-0-83dea0de+ext4-7-0.0.1-12345678",
+        ],
+    )
+    def test_is_short_and_needs_no_quotes(self, text: str) -> None:
+        assert str(ReplayId.read(text)) == text
+
+    @pytest.mark.parametrize(
+        "text",
+        [
+            "",
+            "x",
+            "posix-4-0.1.1",
+            "posix-4-0.1-83dea0de",
+            "ntfs-4-0-83dea0de",
+            "0:kill-0-0-00000000",
+            "posix-4-0-83DEA0DE",
+            "kill-0-0-00000000+",
+            "kill-0-0-00000000\n",
+            "kill-0-0-00000000+kill-0-0-00000000+kill-0-0-00000000",
+        ],
+    )
+    def test_anything_else_is_told(self, text: str) -> None:
+        with pytest.raises(
+            NoReplayId, match=r"is no replay id\. Copy it from the end of a violation's report."
+        ) as caught:
+            ReplayId.read(text)
+        assert isinstance(caught.value, ValueError)
+        assert repr(text) in str(caught.value)
+
+
+class TestFinding:
+    @settings(max_examples=100, deadline=None)
+    @given(traces(), st.sampled_from(MODELS), st.data())
+    def test_gives_the_state(self, trace: Trace, model: Model, data: st.DataObject) -> None:
+        life = Life(trace, model, ())
+        states = [state for state, _ in zip(distinct_states(life, Tally()), range(50), strict=False)]
+        state = data.draw(st.sampled_from(states))
+        (crash,) = state.ids()
+        found = find(life, CrashId.read(str(crash)))
+        assert (found.cut.index, found.choice) == (state.cut.index, state.choice)
+
+    @pytest.mark.parametrize("part", ["model", "cut", "turned", "fingerprint"])
+    def test_of_another_run_is_an_error(self, part: str) -> None:
+        others: dict[str, Any] = {"model": "xfs", "cut": 99, "turned": ((7, 7, 7),), "fingerprint": "00000000"}
+        life = Life(Trace(Tree(), []), "kill", ())
+        (state,) = distinct_states(life, Tally())
+        (crash,) = state.ids()
+        assert find(life, crash).choice == state.choice
+        with pytest.raises(TraceChanged, match="the run does not do what it did when"):
+            find(life, CrashId(**{name: getattr(crash, name) for name in CrashId.__slots__} | {part: others[part]}))
+
+
+class TestThroughTheLab:
+    """`lab(replay=...)` is what --wfstate-replay sets."""
+
+    @staticmethod
+    def violation(explore: Callable[[Crash], object], crash: Crash) -> CrashBug:
+        with pytest.raises(CrashBug) as caught:
+            explore(crash)
+        return caught.value
+
+    @staticmethod
+    def disk(error: CrashBug) -> list[str]:
+        """What a report says of the disk, without counts."""
+        lines = str(error).splitlines()
+        return lines[: lines.index("", 3)]
+
+    @pytest.mark.parametrize("model", ["ext4", "posix"])
+    def test_the_same_disk_is_reported(self, lab: Lab, model: Model) -> None:
+        def explore(crash: Crash) -> None:
+            crash.explore(lambda home: save_without_file_fsync(home, "x" * 6000), whole, model=model)
+
+        first = self.violation(explore, lab())
+        again = self.violation(explore, lab(replay=ReplayId.read(first.replay_id)))
+        assert self.disk(again) == self.disk(first)
+        assert again.replay_id == first.replay_id
+        assert "This is one disk, replayed." in str(again)
+
+    def test_nothing_but_that_disk_is_checked(self, lab: Lab) -> None:
+        def workload(home: Path) -> None:
+            save_without_file_fsync(home, "text")
+
+        def check(disk: Disk) -> None:
+            crashes.append(disk.crash)
+            assert read(disk.home) in (None, "text") or not broken
+
+        crashes: list[str] = []
+        broken = True
+        first = self.violation(lambda crash: crash.explore(workload, check), lab())
+        crashes.clear()
+        broken = False
+        explored = lab(replay=ReplayId.read(first.replay_id)).explore(workload, check)
+        assert len(crashes) == 2  # the run without a crash, and the disk
+        assert explored.tried == 1
+
+    def test_the_model_is_that_of_the_id(self, lab: Lab) -> None:
+        def explore(crash: Crash) -> None:
+            crash.explore(lambda home: save_without_file_fsync(home, "text"), whole)
+
+        first = self.violation(explore, lab(model="ext4"))
+        again = self.violation(explore, lab(replay=ReplayId.read(first.replay_id)))
+        assert str(again).startswith("a power cut (ext4)")
+
+    def test_a_crashed_recovery_is_found_again(self, lab: Lab) -> None:
+        def explore(crash: Crash) -> Exploration:
+            def workload(home: Path) -> None:
+                (home / "journal").touch()
+
+            def check(disk: Disk) -> None:
+                there = (disk.home / "journal").exists()
+                assert there or not disk.acked
+                if there:
+                    append(disk.home / "journal", "line")
+                    sync(disk.home / "journal")
+                    crash.ack("line")
+
+            return crash.explore(workload, check, depth=2)
+
+        first = self.violation(explore, lab())
+        assert "+" in first.replay_id
+        again = self.violation(explore, lab(replay=ReplayId.read(first.replay_id)))
+        assert self.disk(again) == self.disk(first)
+
+    def test_a_recovery_from_a_power_cut_is_found_again(self, lab: Lab) -> None:
+        def explore(crash: Crash) -> Exploration:
+            def workload(home: Path) -> None:
+                (home / "a").touch()
+                (home / "b").touch()
+
+            def check(disk: Disk) -> None:
+                names = sorted(path.name for path in disk.home.iterdir())
+                assert names != ["b", "c"]
+                if names == ["b"]:
+                    (disk.home / "c").touch()
+
+            return crash.explore(workload, check, depth=2)
+
+        first = self.violation(explore, lab())
+        again = self.violation(explore, lab(replay=ReplayId.read(first.replay_id)))
+        assert self.disk(again) == self.disk(first)
+        assert "  lost            create a " in str(again)
+
+    def test_a_run_that_has_changed_is_an_error(self, lab: Lab) -> None:
+        first = self.violation(
+            lambda crash: crash.explore(lambda home: save_without_file_fsync(home, "text"), whole), lab()
+        )
+        with pytest.raises(TraceChanged, match="the code or the test has changed since"):
+            lab(replay=ReplayId.read(first.replay_id)).explore(lambda home: save(home, "text"), whole)
+
+    @pytest.mark.parametrize("change", ["fdatasync", "mkdir", "another folder"])
+    def test_small_changes_of_a_run_are_noticed(self, lab: Lab, change: str) -> None:
+        def explore(crash: Crash, changed: bool) -> None:
+            def workload(home: Path) -> None:
+                (home / "a").mkdir()
+                (home / "b").mkdir()
+                write(home / "a" / "x", b"text")
+                if changed and change == "another folder":
+                    os.rename(home / "a" / "x", home / "b" / "note")
+                else:
+                    os.rename(home / "a" / "x", home / "a" / "note")
+                fd = os.open(home / "a", os.O_RDONLY)
+                (os.fdatasync if changed and change == "fdatasync" else os.fsync)(fd)
+                os.close(fd)
+                (home / "y").mkdir() if changed and change == "mkdir" else (home / "y").touch()
+
+            def check(disk: Disk) -> None:
+                assert not (disk.home / "a" / "note").exists() or read(disk.home / "a") == "text"
+
+            crash.explore(workload, check)
+
+        first = self.violation(lambda crash: explore(crash, False), lab())
+        with pytest.raises(TraceChanged):
+            explore(lab(replay=ReplayId.read(first.replay_id)), True)
+
+    def test_content_and_names_may_change(self, lab: Lab) -> None:
+        def explore(crash: Crash, text: str) -> None:
+            def workload(home: Path) -> None:
+                write(home / f"{text}.tmp", text.encode())
+                os.replace(home / f"{text}.tmp", home / "note")
+
+            def check(disk: Disk) -> None:
+                assert read(disk.home) != ""
+
+            crash.explore(workload, check)
+
+        first = self.violation(lambda crash: explore(crash, "abc"), lab())
+        self.violation(lambda crash: explore(crash, "xyz"), lab(replay=ReplayId.read(first.replay_id)))
+
+
+class TestSeveralExplorations:
+    @staticmethod
+    def explore_two(crash: Crash) -> list[Exploration]:
+        """Explore a sound way to save, and a careless one."""
+        return [
+            crash.explore(lambda home: save(home, "text"), whole),
+            crash.explore(lambda home: save_without_file_fsync(home, "text"), whole),
+        ]
+
+    def test_the_id_says_which_one_it_is_of(self, lab: Lab) -> None:
+        with pytest.raises(CrashBug) as caught:
+            self.explore_two(lab())
+        assert caught.value.replay_id.startswith("2:posix-")
+
+    def test_the_others_only_run_without_a_crash(self, lab: Lab) -> None:
+        results: list[Exploration] = []
+        with pytest.raises(CrashBug) as first:
+            self.explore_two(lab())
+        with pytest.raises(CrashBug) as again:
+            self.explore_two(lab(replay=ReplayId.read(first.value.replay_id), done=results.append))
+        assert again.value.replay_id == first.value.replay_id
+        assert [explored.tried for explored in results] == [0, 1]
+
+    def test_the_first_needs_no_number(self, lab: Lab) -> None:
+        replay = ReplayId.read("kill-0-0-00000000")
+        with pytest.raises(TraceChanged):
+            self.explore_two(lab(replay=replay))
+
+    def test_one_that_the_test_does_not_come_to_is_an_error(self) -> None:
+        crash = Crash(Settings(replay=ReplayId.read("2:posix-0-0-00000000")))
+        crash.explore(lambda home: save(home, "text"), whole)
+        with pytest.raises(
+            TraceChanged, match=r"is of exploration 2 of a test, and this test made 1\. Nothing was replayed"
+        ):
+            crash.close()
+
+    def test_one_that_an_error_kept_it_from_is_not_told_again(self) -> None:
+        crash = Crash(Settings(replay=ReplayId.read("2:posix-0-0-00000000")))
+        with pytest.raises(NotMeasured):
+            crash.explore(lambda _: None, whole)
+        crash.close()

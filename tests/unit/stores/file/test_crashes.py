@@ -1,0 +1,98 @@
+"""What a crash at any point leaves of a file store, under every model of a disk, judged by the memory store."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from pytest_wfstate import Crash, CrashBug
+from pytest_wfstate.faults.crash import Settings
+from pytest_wfstate.faults.cut import Model
+from pytest_wfstate.faults.explore import PROFILES
+from pytest_wfstate.faults.models import MODELS
+from pytest_wfstate.stores.file import _journal, effects, paused, runs, snapshots
+
+from .crashes import CLOCK, Call, Scenario, Trial, do, recover, repeat
+from .scenarios import FORK, PAIRS, SCENARIOS
+
+FIRST_OF_EACH = [scenario for scenario in SCENARIOS if not scenario.before]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def a_world_without_chance() -> Iterator[None]:
+    """Time and new ids are given, and journals are compacted after three changes."""
+    with pytest.MonkeyPatch.context() as patch:
+        for module in (effects, paused, runs, snapshots):
+            patch.setattr(module, "now", CLOCK)
+        patch.setattr(snapshots, "new_run_id", lambda: FORK)
+        patch.setattr(_journal, "_LEAST_CHANGES", 2)
+        yield
+
+
+@pytest.fixture
+def crash() -> Iterator[Crash]:
+    """A lab without bounds: every disk is looked at, however slow the machine."""
+    lab = Crash(Settings(bounds=PROFILES["thorough"]))
+    yield lab
+    lab.close()
+
+
+@pytest.mark.parametrize("model", MODELS)
+@pytest.mark.parametrize("scenario", SCENARIOS, ids=str)
+def test_a_crash_leaves_all_that_was_acknowledged_and_a_store_that_works(
+    crash: Crash, scenario: Scenario, model: Model
+) -> None:
+    trial = Trial(crash, scenario)
+    result = crash.explore(trial.workload, trial.check, setup=trial.setup, model=model)
+    assert result.skipped == 0
+
+
+@pytest.mark.parametrize("model", MODELS)
+@pytest.mark.parametrize("scenario", SCENARIOS, ids=str)
+def test_a_crash_of_the_same_call_once_more_does_no_harm(crash: Crash, scenario: Scenario, model: Model) -> None:
+    trial = Trial(crash, scenario, repeat)
+    result = crash.explore(trial.workload, trial.check, setup=trial.setup, model=model, depth=2)
+    assert result.skipped == 0
+
+
+@pytest.mark.parametrize(("scenario", "second"), [pytest.param(*pair, id=str(pair[0])) for pair in PAIRS])
+def test_a_crash_of_another_call_on_what_a_crash_left_does_no_harm(
+    crash: Crash, scenario: Scenario, second: Call
+) -> None:
+    trial = Trial(crash, scenario, do(second))
+    result = crash.explore(trial.workload, trial.check, setup=trial.setup, model="posix", depth=2)
+    assert result.skipped == 0
+
+
+@pytest.mark.parametrize("scenario", SCENARIOS, ids=str)
+def test_an_error_leaves_the_old_record_or_the_new(crash: Crash, scenario: Scenario) -> None:
+    trial = Trial(crash, scenario, repeat)
+    crash.errors(trial.workload, trial.check, setup=trial.setup)
+
+
+@pytest.mark.parametrize("scenario", SCENARIOS, ids=str)
+def test_after_an_error_the_same_handle_goes_on(crash: Crash, scenario: Scenario) -> None:
+    trial = Trial(crash, scenario, recover)
+    crash.errors(trial.stubborn_workload, trial.check, setup=trial.setup)
+
+
+@pytest.mark.parametrize("scenario", SCENARIOS, ids=str)
+def test_without_fsync_the_death_of_the_process_does_no_harm(crash: Crash, scenario: Scenario) -> None:
+    trial = Trial(crash, scenario, repeat, durability="process")
+    result = crash.explore(trial.workload, trial.check, setup=trial.setup, model="kill", depth=2)
+    assert result.skipped == 0
+
+
+@pytest.mark.parametrize("scenario", SCENARIOS, ids=str)
+def test_without_fsync_a_power_cut_mixes_nothing_up(crash: Crash, scenario: Scenario) -> None:
+    trial = Trial(crash, scenario, durability="process")
+    result = crash.explore(trial.workload, trial.check_nothing_is_mixed_up, setup=trial.setup, model="posix")
+    assert result.skipped == 0
+
+
+@pytest.mark.parametrize("scenario", FIRST_OF_EACH, ids=str)
+def test_without_fsync_a_power_cut_loses_what_was_acknowledged(crash: Crash, scenario: Scenario) -> None:
+    trial = Trial(crash, scenario, durability="process")
+    with pytest.raises(CrashBug):
+        crash.explore(trial.workload, trial.check, setup=trial.setup, model="posix")
