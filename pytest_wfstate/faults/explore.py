@@ -170,7 +170,9 @@ class Explorer:
         self.result.reasons += recorder.unmeasured
         if not any(isinstance(item, OPS) for item in trace.items):
             self.result.reasons.append("nothing was written below home: write to the folder that the workload is given")
-        return Life(trace, task.model, worlds)
+        life = Life(trace, task.model, worlds)
+        self.result.reasons += task.worlds.changed_unseen(life.worlds_at(len(trace.items)))
+        return life
 
     @contextlib.contextmanager
     def recording(self, gate: Gate | None = None) -> Iterator[Recorder]:

@@ -6,6 +6,7 @@ lives on something that no crash would have left. The outside world is the same 
 
 from __future__ import annotations
 
+import contextlib
 import multiprocessing.connection as connection
 import os
 import signal
@@ -67,12 +68,14 @@ class FreshProcess:
             )
         kind, verdict = said
         if kind == "cannot":
-            raise CannotCompare(f"what it is given cannot be read in another process: {verdict}")
+            raise CannotCompare(f"{verdict}")
         return None if verdict is None else str(verdict)
 
     def close(self) -> None:
         """End the process."""
         self._pipe.close()
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self._pid, signal.SIGKILL)
         os.kill(self._pid, signal.SIGKILL)
         os.waitpid(self._pid, 0)
 
@@ -85,10 +88,20 @@ class _Child(WorldClient):
         try:
             sys.stdout = sys.stderr = open(os.devnull, "w")  # what a check prints was printed before
             self._worlds.remote = self
+            os.setpgid(0, 0)
             while True:
-                self.say(*_said(check, self._pipe.recv_bytes()))
+                self._check(check, self._pipe.recv_bytes())
         finally:
             os._exit(0)
+
+    def _check(self, check: Callable[[Any], Verdict], asked: bytes) -> None:
+        """Run one check in a process of its own: what it leaves in memory must not help the next one either."""
+        pid = os.fork()
+        if pid == 0:
+            self.say(*_said(check, asked))
+            os._exit(0)
+        if os.waitpid(pid, 0)[1]:
+            self.say("cannot", "it ended the process")
 
     def ack(self, value: Any) -> None:
         """Hear a promise of a check, which counts for nothing."""
@@ -98,5 +111,5 @@ def _said(check: Callable[[Any], Verdict], asked: bytes) -> tuple[str, Verdict]:
     try:
         subject = loads(asked)
     except Exception as error:
-        return "cannot", str(error)
+        return "cannot", f"what it is given cannot be read in another process: {error}"
     return "verdict", check(subject)

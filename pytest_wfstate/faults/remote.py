@@ -7,7 +7,7 @@ import contextlib
 import inspect
 import multiprocessing.connection as connection
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, ItemsView, KeysView, ValuesView
 from typing import Any, NoReturn
 
 from pytest_wfstate.faults._clock import now
@@ -19,6 +19,10 @@ TIMEOUT: Said = ("timeout", None)
 
 _ITSELF = "the world itself"  # stands for a result that must not cross to the child as a copy
 _ITERATORS = ("__iter__", "__reversed__")
+    type({}.keys()),
+    type({}.values()),
+    type({}.items()),
+)  # they look into a dict, which stays here
 
 
 class WorldServer:
@@ -49,6 +53,8 @@ class WorldServer:
         result = self._worlds.do(world, name, args, kwargs)
         is_async = inspect.isawaitable(result)
         result = asyncio.run(_wait(result)) if is_async else result
+        if isinstance(result, KeysView | ValuesView | ItemsView):  # they look into a dict, which stays here
+            result = list(result)
         return _ITSELF if result is self._worlds.target(world) else result, is_async
 
     def _answer(self, work: Callable[..., tuple[Any, bool]], args: tuple[Any, ...]) -> bytes:

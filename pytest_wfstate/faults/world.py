@@ -15,7 +15,7 @@ from typing import Any, Protocol
 from pytest_wfstate.faults._fork_pickle import loads
 from pytest_wfstate.faults.log import Log
 from pytest_wfstate.faults.ops import Effect
-from pytest_wfstate.faults.world_state import WorldState
+from pytest_wfstate.faults.world_state import WorldState, alike
 
 # Special methods are looked up on the type, so a stand-in needs its own. The first only look.
 _LOOKS = ("__len__", "__iter__", "__contains__", "__getitem__", "__bool__", "__eq__", "__str__", "__reversed__")
@@ -74,6 +74,15 @@ class Worlds:
         """Put every world back to a state that `states` gave. Worlds made later are left alone."""
         for world, state in zip(self._worlds, states, strict=False):
             world.state.put_back(state)
+
+    def changed_unseen(self, states: list[Any]) -> list[str]:
+        """Tell which worlds are not in the state that their effects led to: they were changed behind the stand-in."""
+        return [
+            f"{world.target!r} was changed behind its stand-in, which notes only its own methods: make a world of the "
+            "part that is changed, such as crash.world(client.refunds), or give it a method for that"
+            for world, state in zip(self._worlds, states, strict=False)
+            if not alike(world.state.copy(), state)
+        ]
 
     def target(self, number: int) -> Any:
         """Give the object that a world stands in for."""

@@ -128,3 +128,17 @@ def _refill(container: Any, content: Any) -> None:
     else:
         container.clear()
         container.update(content)
+
+
+def alike(one: Any, other: Any) -> bool:
+    """Tell whether two copies of a state say the same; what cannot be compared is taken to."""
+    if type(one) is not type(other):
+        return False
+    if isinstance(one, dict):
+        return one.keys() == other.keys() and all(alike(one[key], other[key]) for key in one)
+    if isinstance(one, (list, tuple)):
+        return len(one) == len(other) and all(map(alike, one, other))
+    compares: object = type(one).__eq__
+    if compares is object.__eq__:
+        return alike(vars(one), vars(other)) if hasattr(one, "__dict__") else True
+    return bool(one == other)

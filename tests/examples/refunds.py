@@ -59,10 +59,10 @@ class CarelessStore:
     def __init__(self, home: Path) -> None:
         self._file = home / "done.json"
 
-    async def load_checkpoint(self, task_id: str) -> Any:
+    async def load_checkpoint(self, _task_id: str) -> Any:
         return Done(json.loads(self._file.read_text())) if self._file.exists() else None
 
-    async def mark_step_complete(self, task_id: str, tool_use_id: str, effect: SideEffectRecord) -> None:
+    async def mark_step_complete(self, _task_id: str, tool_use_id: str, _effect: SideEffectRecord) -> None:
         tmp = self._file.with_suffix(".tmp")
         tmp.write_text(json.dumps([tool_use_id]))
         tmp.rename(self._file)

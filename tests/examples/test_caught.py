@@ -31,7 +31,9 @@ def note_is_there(disk: Disk) -> None:
         assert json.loads(file.read_bytes()) == NOTE
 
 
-def caught(crash: Crash, save: Callable[[Path], Any], check: Callable[[Disk], Any], model: Model, depth: int = 1) -> str:
+def caught(
+    crash: Crash, save: Callable[[Path], Any], check: Callable[[Disk], Any], model: Model, depth: int = 1
+) -> str:
     def workload(home: Path) -> None:
         save(home)
         crash.ack("saved")

@@ -9,7 +9,7 @@ from __future__ import annotations
 import datetime
 import functools
 import itertools
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -83,6 +83,15 @@ class Damage(Call):
         if isinstance(store, FileStore):
             (store.directory / self.file).write_bytes(b"damage")
         return result
+
+
+class Torn(Call):
+    """What a process leaves in a journal that died while it wrote a line. In memory it leaves nothing."""
+
+    def on(self, store: Any) -> Any:
+        if isinstance(store, FileStore):
+            with open(store.directory / "a.json", "ab") as file:
+                file.write(b"y" * 700 + b"\n")
 
 
 IDS = ("a", "b")
@@ -168,9 +177,7 @@ class Handles:
 class Trial:
     """A scenario in the crash lab: `setup`, `workload` and `check` are for `crash.explore`."""
 
-    def __init__(
-        self, crash: Crash, scenario: Scenario, plan: Plan = do_everything, durability: str = "power"
-    ) -> None:
+    def __init__(self, crash: Crash, scenario: Scenario, plan: Plan = do_everything, durability: str = "power") -> None:
         self._crash = crash
         self._scenario = scenario
         self._contract = scenario.contract

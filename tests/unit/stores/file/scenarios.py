@@ -21,8 +21,9 @@ from pytest_wfstate import (
     MemorySnapshotStore,
     samples,
 )
+from pytest_wfstate.faults.ops import PAGE
 
-from .crashes import CLOCK, IDS, Call, Contract, Damage, Scenario
+from .crashes import CLOCK, IDS, Call, Contract, Damage, Scenario, Torn
 
 FORK = "run-forked"
 """What every fork is named, in all stores of a trial."""
@@ -32,8 +33,8 @@ def checkpoint(task_id: str, index: int) -> Call:
     return Call("save_checkpoint", (samples.checkpoint(task_id, step_index=index),))
 
 
-def mark(task_id: str, use: int, handle: int = 0) -> Call:
-    return Call("mark_step_complete", (task_id, f"use-{use}", samples.effect(f"use-{use}")), handle, at=use)
+def mark(task_id: str, use: int, handle: int = 0, **fields: Any) -> Call:
+    return Call("mark_step_complete", (task_id, f"use-{use}", samples.effect(f"use-{use}", **fields)), handle, at=use)
 
 
 def forget(task_id: str) -> Call:
@@ -151,13 +152,21 @@ RUNS = Contract(
 SCENARIOS = [
     Scenario("effects-save-over-none", EFFECTS, [checkpoint("a", 1)]),
     Scenario("effects-save-over-old", EFFECTS, [checkpoint("a", 2)], before=[checkpoint("a", 1), mark("a", 1)]),
-    Scenario("effects-save-over-damage", EFFECTS, [checkpoint("a", 2)], [Damage("save_checkpoint", (EFFECTS.damaged,))]),
+    Scenario(
+        "effects-save-over-damage", EFFECTS, [checkpoint("a", 2)], [Damage("save_checkpoint", (EFFECTS.damaged,))]
+    ),
     Scenario("effects-mark-the-first", EFFECTS, [mark("a", 1)]),
     Scenario("effects-mark-the-next", EFFECTS, [mark("a", 2), mark("a", 3)], before=[mark("a", 1)]),
     Scenario("effects-mark-again", EFFECTS, [mark("a", 1), mark("a", 1)]),
     Scenario("effects-mark-again-on-another-handle", EFFECTS, [mark("a", 2), mark("a", 2, handle=1)], [mark("a", 1)]),
     Scenario("effects-mark-and-compact", EFFECTS, [mark("a", 4), mark("a", 5)], [mark("a", use) for use in (1, 2, 3)]),
     Scenario("effects-mark-after-another-handle", EFFECTS, [mark("a", 1), mark("a", 2, handle=1), mark("a", 3)]),
+    Scenario(
+        "effects-mark-after-another-process-died",
+        EFFECTS,
+        [mark("a", 1), Torn("dies", ()), mark("a", 2)],
+        before=[Call("save_checkpoint", (samples.checkpoint("a", agent_id="x" * (PAGE - 500)),))],
+    ),
     Scenario("effects-delete", EFFECTS, [forget("a")], before=[checkpoint("a", 1), mark("a", 1), mark("b", 1)]),
     Scenario("effects-delete-and-mark", EFFECTS, [forget("a"), mark("a", 2)], before=[checkpoint("a", 1)]),
     Scenario("paused-save-over-none", PAUSED, [paused("a", 1)]),
@@ -199,7 +208,10 @@ SCENARIOS = [
     Scenario("snapshots-save-the-next", SNAPSHOTS, [snapshot("a", 1)], before=[snapshot("a", 0)]),
     Scenario("snapshots-save-the-same-key", SNAPSHOTS, [snapshot("a", 0, 2)], before=[snapshot("a", 0, 1)]),
     Scenario(
-        "snapshots-save-and-compact", SNAPSHOTS, [snapshot("a", 1, 2)], [snapshot("a", 0, number) for number in (1, 2, 3)]
+        "snapshots-save-and-compact",
+        SNAPSHOTS,
+        [snapshot("a", 1, 2)],
+        [snapshot("a", 0, number) for number in (1, 2, 3)],
     ),
     Scenario("snapshots-fork", SNAPSHOTS, [fork("a", 1)], before=[snapshot("a", 0), snapshot("a", 1)]),
     Scenario("runs-create", RUNS, [create("a", 1)]),
@@ -220,12 +232,22 @@ def _pairs(contract: Contract, before: list[Call], calls: dict[str, Call]) -> li
     ]
 
 
+# So long that the next line begins in the first page of the file and ends in the second.
+_LONG = Call("save_checkpoint", (samples.checkpoint("a", agent_id="x" * (PAGE - 350)),))
+
 PAIRS = [
+    *_pairs(EFFECTS, [_LONG], {"short-line": mark("a", 1), "long-line": mark("a", 2, target="y" * 600)}),
     *_pairs(EFFECTS, [mark("a", 1)], {"save": checkpoint("a", 2), "mark": mark("a", 3), "delete": forget("a")}),
     *_pairs(
         PAUSED,
         [paused("a", 1), claim("a"), paused("a", 2)],
-        {"save": paused("a", 3), "claim": claim("a"), "complete": complete("a"), "recover": recover(), "remove": remove("a")},
+        {
+            "save": paused("a", 3),
+            "claim": claim("a"),
+            "complete": complete("a"),
+            "recover": recover(),
+            "remove": remove("a"),
+        },
     ),
     *_pairs(RESUME, [point("a", 1)], {"save": point("a", 2), "delete": delete("a")}),
     *_pairs(SNAPSHOTS, [snapshot("a", 0)], {"save": snapshot("a", 1), "fork": fork("a", 0)}),
