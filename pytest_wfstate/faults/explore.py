@@ -18,13 +18,13 @@ from typing import Any, Literal
 import pytest
 
 from pytest_wfstate.errors import WfstateError
-from pytest_wfstate.faults._clock import now
 from pytest_wfstate.faults.cut import Model
 from pytest_wfstate.faults.disk import Disk, Home
 from pytest_wfstate.faults.fresh import CannotCompare, FreshProcess, Verdict
 from pytest_wfstate.faults.mend import first_mend, no_mend
 from pytest_wfstate.faults.models import cuts
 from pytest_wfstate.faults.ops import OPS
+from pytest_wfstate.faults.real_clock import now
 from pytest_wfstate.faults.record import Gate, Recorder
 from pytest_wfstate.faults.recording import recording
 from pytest_wfstate.faults.recovery import firsts, second_life

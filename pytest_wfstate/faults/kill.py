@@ -12,9 +12,9 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from pytest_wfstate.errors import WfstateError
-from pytest_wfstate.faults._clock import now
 from pytest_wfstate.faults.disk import Disk, Home
 from pytest_wfstate.faults.points import Point, Watch
+from pytest_wfstate.faults.real_clock import now
 from pytest_wfstate.faults.recording import recording
 from pytest_wfstate.faults.remote import TIMEOUT, Said, WorldClient, WorldServer
 from pytest_wfstate.faults.steps import call

@@ -10,8 +10,8 @@ import threading
 from collections.abc import Callable, ItemsView, KeysView, ValuesView
 from typing import Any, NoReturn
 
-from pytest_wfstate.faults._clock import now
 from pytest_wfstate.faults._fork_pickle import dumps, loads
+from pytest_wfstate.faults.real_clock import now
 from pytest_wfstate.faults.world import Worlds
 
 Said = tuple[str, Any]
@@ -19,10 +19,6 @@ TIMEOUT: Said = ("timeout", None)
 
 _ITSELF = "the world itself"  # stands for a result that must not cross to the child as a copy
 _ITERATORS = ("__iter__", "__reversed__")
-    type({}.keys()),
-    type({}.values()),
-    type({}.items()),
-)  # they look into a dict, which stays here
 
 
 class WorldServer:

@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from pytest_wfstate.faults._clock import now
 from pytest_wfstate.faults.crash import Settings
 from pytest_wfstate.faults.disk import Home
 from pytest_wfstate.faults.explore import PROFILES, Exploration, count
+from pytest_wfstate.faults.real_clock import now
 from pytest_wfstate.faults.replay_id import ReplayId
 
 _PATIENCE = 1.0  # seconds before a live line is shown
@@ -50,10 +50,13 @@ def summary(properties: Iterable[tuple[str, Any]]) -> str:
 
     verdicts = [value for key, value in found if key == "wfstate_verdict"]
     states, seconds = total("wfstate_states"), total("wfstate_seconds")
+    bounded = sum(key == "wfstate_bounded" for key, _ in found)
+    cut_off = f", {bounded:,} cut off by a bound" if bounded else ""
     rate = f", {states / seconds:,.0f} states/s" if seconds else ""
     return (
         f"wfstate: {_count(len(verdicts), 'workload')}, {_count(int(states), 'state')}, "
-        f"{_count(verdicts.count('VIOLATED'), 'violation')}, {verdicts.count('NOT_MEASURED')} not measured{rate}"
+        f"{_count(verdicts.count('VIOLATED'), 'violation')}, "
+        f"{verdicts.count('NOT_MEASURED')} not measured{cut_off}{rate}"
     )
 
 
@@ -70,6 +73,8 @@ def _properties(result: Exploration) -> list[tuple[str, Any]]:
         ("wfstate_skipped", count(result.skipped)),
         ("wfstate_seconds", round(result.seconds, 3)),
     ]
+    if result.verdict == "CLEAN" and result.skipped:
+        found.append(("wfstate_bounded", True))
     return [*found, ("wfstate_replay", result.replay)] if result.replay else found
 
 

@@ -10,7 +10,6 @@ import contextlib
 import errno
 import os
 import sys
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Literal, get_args
@@ -72,17 +71,6 @@ class Folder:
         if self.durability == "power":
             fsync(fd)
 
-    def sync_folder(self, folder: Path, fd: int) -> None:
-        """Wait until all names in a folder, which `fd` is open on, are on the disk."""
-        try:
-            self.sync(fd)
-        except OSError:
-            # The system tells of a failed write once, then takes it for done (fsync(2)). A change of names makes the
-            # next fsync, of whoever tries again, write the folder anew.
-            with contextlib.suppress(OSError):
-                os.rmdir(tempfile.mkdtemp(prefix=".wfstate-", suffix=".tmp", dir=folder))
-            raise
-
     def _settle(self) -> None:
         """Before a handle's first change: make sure that the folder is there, by a name that will stay."""
         if not self._settled:
@@ -99,12 +87,12 @@ class Folder:
         if self.durability == "power":
             # A parent that we may not open is one that somebody else put our folder into.
             with contextlib.suppress(PermissionError) if existed else contextlib.nullcontext():
-                self._open_and_sync(folder.parent)
+                self._sync_folder(folder.parent)
 
-    def _open_and_sync(self, folder: Path) -> None:
+    def _sync_folder(self, folder: Path) -> None:
         fd = os.open(folder, os.O_RDONLY)
         try:
-            self.sync_folder(folder, fd)
+            self.sync(fd)
         finally:
             os.close(fd)
 
@@ -163,7 +151,16 @@ class Held:
 
     def sync(self) -> None:
         """Wait until every change to the folder's names is on the disk."""
-        self.folder.sync_folder(self.folder.home, self._fd)
+        try:
+            self.folder.sync(self._fd)
+        except OSError:
+            # The system tells of a failed write once, then takes it for done (fsync(2)). A change of names makes the
+            # next fsync, of whoever tries again, write the folder anew.
+            nothing = self.path(".wfstate.tmp")
+            for change in (os.mkdir, os.rmdir):
+                with contextlib.suppress(OSError):
+                    change(nothing)
+            raise
 
 
 def _is_there(path: Path) -> bool:

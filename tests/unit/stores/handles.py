@@ -14,18 +14,19 @@ from pydantic import ValidationError
 import pytest_wfstate
 from pytest_wfstate import WfstateError, as_sync
 from pytest_wfstate.contracts.records import Record
+from pytest_wfstate.stores.file._folder import Durability
 from pytest_wfstate.stores.file.base import FileStore
 from pytest_wfstate.stores.memory.base import MemoryStore
 
 BACKENDS = ["memory", "file"]
 
 
-def another(store: Any) -> Any:
+def another(store: Any, durability: Durability | None = None) -> Any:
     """Open another handle on what `store` keeps, as a second worker or a restarted one would."""
     if isinstance(store, MemoryStore):
         return store.handle()
     assert isinstance(store, FileStore)
-    return type(store)(store.directory, store._folder.durability)
+    return type(store)(store.directory, durability or store._folder.durability)
 
 
 @contextlib.contextmanager

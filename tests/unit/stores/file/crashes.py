@@ -6,18 +6,19 @@ store shows after the acknowledged calls, with or without the one that was in fl
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 import functools
 import itertools
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from pytest_wfstate import CorruptRecord, Crash, Disk, samples
 from pytest_wfstate.stores.file.base import FileStore
+from tests.unit.stores.handles import another, outcome, plain
 from tests.unit.stores.handles import call as call_method
-from tests.unit.stores.handles import outcome, plain
 
 RESTART = "restart"
 
@@ -63,10 +64,15 @@ class Call:
         some = [runs for size in range(1, len(IDS)) for runs in itertools.combinations(IDS, size)]
         return [self, *(replace(self, only=frozenset(runs)) for runs in some)]
 
+    @property
+    def again(self) -> Call:
+        """The call once more, if it failed."""
+        return self
+
     @functools.cached_property
     def later(self) -> Call:
         """The same call when every lease is over: one that was never fsynced may be lost, and is over as well then."""
-        return replace(self, at=self.at + 1000)
+        return replace(self.again, at=self.at + 1000)
 
     def __repr__(self) -> str:
         return self.method + (f" of {', '.join(sorted(self.only))} alone" if self.only is not None else "")
@@ -86,12 +92,32 @@ class Damage(Call):
 
 
 class Torn(Call):
-    """What a process leaves in a journal that died while it wrote a line. In memory it leaves nothing."""
+    """A line of a journal that nobody lived to finish. In memory there is no such thing."""
 
     def on(self, store: Any) -> Any:
         if isinstance(store, FileStore):
-            with open(store.directory / "a.json", "ab") as file:
+            with open(store.directory / "a.json", "ab", buffering=0) as file:
                 file.write(b"y" * 700 + b"\n")
+
+
+@dataclass(frozen=True, eq=False)
+class Overtaking(Call):
+    """A call after another process, which did `first`, died before its fsync."""
+
+    first: Call = field(kw_only=True)
+
+    def on(self, store: Any) -> Any:
+        with contextlib.suppress(OSError):
+            self.first.on(another(store, "process") if isinstance(store, FileStore) else store)
+        return Call.on(self, store)
+
+    @functools.cached_property
+    def cut_short(self) -> list[Call]:
+        return [self.first, self]
+
+    @functools.cached_property
+    def again(self) -> Call:
+        return Call(self.method, self.args, self.handle, self.at)
 
 
 IDS = ("a", "b")
@@ -204,7 +230,7 @@ class Trial:
             try:
                 call.on(handles[call.handle])
             except OSError:
-                call.on(handles[call.handle])
+                call.again.on(handles[call.handle])
             self._crash.ack(number)
 
     def check(self, disk: Disk) -> None:

@@ -23,7 +23,7 @@ from pytest_wfstate import (
 )
 from pytest_wfstate.faults.ops import PAGE
 
-from .crashes import CLOCK, IDS, Call, Contract, Damage, Scenario, Torn
+from .crashes import CLOCK, IDS, Call, Contract, Damage, Overtaking, Scenario, Torn
 
 FORK = "run-forked"
 """What every fork is named, in all stores of a trial."""
@@ -39,6 +39,15 @@ def mark(task_id: str, use: int, handle: int = 0, **fields: Any) -> Call:
 
 def forget(task_id: str) -> Call:
     return Call("delete_checkpoint", (task_id,))
+
+
+def after(first: Call, call: Call) -> Call:
+    return Overtaking(call.method, call.args, call.handle, call.at, first=first)
+
+
+# So long that the first page of the file ends in the second line after it, and in the first after a longer one.
+LONG = Call("save_checkpoint", (samples.checkpoint("a", agent_id="x" * (PAGE - 500)),))
+LONGER = Call("save_checkpoint", (samples.checkpoint("a", agent_id="x" * (PAGE - 350)),))
 
 
 EFFECTS = Contract(
@@ -161,12 +170,8 @@ SCENARIOS = [
     Scenario("effects-mark-again-on-another-handle", EFFECTS, [mark("a", 2), mark("a", 2, handle=1)], [mark("a", 1)]),
     Scenario("effects-mark-and-compact", EFFECTS, [mark("a", 4), mark("a", 5)], [mark("a", use) for use in (1, 2, 3)]),
     Scenario("effects-mark-after-another-handle", EFFECTS, [mark("a", 1), mark("a", 2, handle=1), mark("a", 3)]),
-    Scenario(
-        "effects-mark-after-another-process-died",
-        EFFECTS,
-        [mark("a", 1), Torn("dies", ()), mark("a", 2)],
-        before=[Call("save_checkpoint", (samples.checkpoint("a", agent_id="x" * (PAGE - 500)),))],
-    ),
+    Scenario("effects-mark-after-a-torn-line", EFFECTS, [mark("a", 1), after(Torn("", ()), mark("a", 2))], [LONG]),
+    Scenario("effects-mark-after-an-unsynced-mark", EFFECTS, [mark("a", 1), after(mark("a", 2), mark("a", 3))], [LONG]),
     Scenario("effects-delete", EFFECTS, [forget("a")], before=[checkpoint("a", 1), mark("a", 1), mark("b", 1)]),
     Scenario("effects-delete-and-mark", EFFECTS, [forget("a"), mark("a", 2)], before=[checkpoint("a", 1)]),
     Scenario("paused-save-over-none", PAUSED, [paused("a", 1)]),
@@ -232,11 +237,8 @@ def _pairs(contract: Contract, before: list[Call], calls: dict[str, Call]) -> li
     ]
 
 
-# So long that the next line begins in the first page of the file and ends in the second.
-_LONG = Call("save_checkpoint", (samples.checkpoint("a", agent_id="x" * (PAGE - 350)),))
-
 PAIRS = [
-    *_pairs(EFFECTS, [_LONG], {"short-line": mark("a", 1), "long-line": mark("a", 2, target="y" * 600)}),
+    *_pairs(EFFECTS, [LONGER], {"short-line": mark("a", 1), "long-line": mark("a", 2, target="y" * 600)}),
     *_pairs(EFFECTS, [mark("a", 1)], {"save": checkpoint("a", 2), "mark": mark("a", 3), "delete": forget("a")}),
     *_pairs(
         PAUSED,
