@@ -13,8 +13,8 @@ from pytest_wfstate.faults.explore import PROFILES
 from pytest_wfstate.faults.models import MODELS
 from pytest_wfstate.stores.file import _journal, effects, paused, runs, snapshots
 
-from .crashes import CLOCK, Call, Scenario, Trial, do, recover, repeat
-from .scenarios import FORK, PAIRS, SCENARIOS
+from .crashes import CLOCK, Scenario, Trial, repeat
+from .scenarios import FORK, SCENARIOS
 
 FIRST_OF_EACH = [scenario for scenario in SCENARIOS if not scenario.before]
 
@@ -54,27 +54,6 @@ def test_a_crash_of_the_same_call_once_more_does_no_harm(crash: Crash, scenario:
     trial = Trial(crash, scenario, repeat)
     result = crash.explore(trial.workload, trial.check, setup=trial.setup, model=model, depth=2)
     assert result.skipped == 0
-
-
-@pytest.mark.parametrize(("scenario", "second"), [pytest.param(*pair, id=str(pair[0])) for pair in PAIRS])
-def test_a_crash_of_another_call_on_what_a_crash_left_does_no_harm(
-    crash: Crash, scenario: Scenario, second: Call
-) -> None:
-    trial = Trial(crash, scenario, do(second))
-    result = crash.explore(trial.workload, trial.check, setup=trial.setup, model="posix", depth=2)
-    assert result.skipped == 0
-
-
-@pytest.mark.parametrize("scenario", SCENARIOS, ids=str)
-def test_an_error_leaves_the_old_record_or_the_new(crash: Crash, scenario: Scenario) -> None:
-    trial = Trial(crash, scenario, repeat)
-    crash.errors(trial.workload, trial.check, setup=trial.setup)
-
-
-@pytest.mark.parametrize("scenario", SCENARIOS, ids=str)
-def test_after_an_error_the_same_handle_goes_on(crash: Crash, scenario: Scenario) -> None:
-    trial = Trial(crash, scenario, recover)
-    crash.errors(trial.stubborn_workload, trial.check, setup=trial.setup)
 
 
 @pytest.mark.parametrize("scenario", SCENARIOS, ids=str)
