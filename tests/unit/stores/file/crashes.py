@@ -261,8 +261,10 @@ class Trial:
 
     def _all_sights(self) -> list[list[Any]]:
         """Give, for each look, all that it ever showed, and what it shows if things are lost."""
-        calls: Way = (*self._scenario.before, RESTART, *self._scenario.calls)
-        ways = [calls[:count] for count in range(len(calls) + 1)]
+        before: Way = (*self._scenario.before, RESTART)
+        ways: list[Way] = [before[:count] for count in range(len(before))]
+        for done in range(len(self._scenario.calls) + 1):
+            ways += _went_on([before], self._scenario.calls, done)
         ways += [(*way, *self._contract.recovery) for way in ways]
         shown = zip(*(self.reference(way).sights for way in ways), strict=True)
         nothing = [None, [], plain(self._contract.damaged)]
