@@ -16,7 +16,7 @@ import math
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from typing import Literal, TypeVar
 
-from pytest_wfstate.faults.ops import HOME, Kind, Node, Tree
+from pytest_wfstate.faults.ops import HOME, PAGE, Kind, Node, Tree
 from pytest_wfstate.faults.volatile import Change, Entry, File, Loss, at_least, cut_short, without_data
 
 T = TypeVar("T")
@@ -190,22 +190,32 @@ class Data(Part):
         self._model = model
         self._most = min(_MOST_LOOKED_AT, max(len(dials), _MOST_BYTES // (file.size + 1)))
 
-    def outcome(self, setting: Setting) -> bytes:
+    def outcome(self, setting: Setting) -> Hashable:
         """Give a word for what the file holds: all that it may hold would fill the memory."""
-        return hashlib.blake2b(self.content(setting, flushed=-1), digest_size=16).digest()
+        if self._model == "kill":
+            return setting
+        if any(size.cuts for size in self._file.sizes):  # then pages hold what truncates left of them
+            return hashlib.blake2b(self.content(setting, flushed=-1), digest_size=16).digest()
+        # The positions of a page differ in what it holds, and show if it lies below the size.
+        sizes_lost, pages = self._lost(setting, flushed=-1)
+        size = self._file.size_without(sizes_lost)
+        return size, frozenset((page, loss) for page, loss in pages.items() if page * PAGE < size)
 
     def content(self, setting: Setting, *, flushed: int) -> bytes:
         """Give what the file holds if all that was written before item `flushed` is on the disk."""
-        return self._whole if setting == self.kept else self._partial(setting, flushed)
+        if setting == self.kept:
+            return self._whole
+        if self._model == "kill":
+            return cut_short(self._file, setting[0])
+        return self._file.content(*self._lost(setting, flushed))
 
     @functools.cached_property
     def _whole(self) -> bytes:
         return self._file.content()
 
-    def _partial(self, setting: Setting, flushed: int) -> bytes:
+    def _lost(self, setting: Setting, flushed: int) -> tuple[int, dict[int, Loss]]:
+        """Tell how many changes of the size are lost, and what of each page."""
         file = self._file
-        if self._model == "kill":
-            return cut_short(file, setting[0])
         sizes_lost = setting[0] if self.dials[0].kind == "size" else 0
         pages = {dial.number: position.loss for dial, position in self.at(setting) if dial.kind == "page"}
         if flushed >= 0:
@@ -213,7 +223,7 @@ class Data(Part):
             sizes_lost = min(sizes_lost, sum(size.index > flushed for size in file.sizes))
         if self._model != "posix":
             sizes_lost = max(sizes_lost, without_data(file, pages))
-        return file.content(sizes_lost, pages)
+        return sizes_lost, pages
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -267,11 +277,9 @@ class Cut:
             if choice not in telling:
                 telling.add(choice)
                 yield rank, choice
-        several = [[setting for _, setting in part.settings()] for part in self.parts]
-        for number in turned([len(settings) for settings in several]):
-            choice = tuple(settings[at] for settings, at in zip(several, number, strict=True))
-            if choice not in telling and choice == self._without_unnamed(choice):
-                yield Rank.MORE + sum(map(bool, number)), choice
+        for rank, choice in self._several():
+            if choice not in telling:
+                yield rank, choice
 
     def is_complete(self) -> bool:
         """Tell whether all choices together are all that is possible; known when they were all given."""
@@ -341,6 +349,21 @@ class Cut:
                     yield rank, _turn(rest, number, found[1])
                     waiting[number] = next(look, None)
 
+    def _several(self) -> Iterator[tuple[int, Choice]]:
+        """Give the choices in which so many parts have lost something, of the files those that some name stands for."""
+        names, *files = ([setting for _, setting in part.settings()] for part in self.parts)
+        for count in range(1, len(self.parts) + 1):
+            for number, setting in enumerate(names):
+                linked = self._linked(setting)
+                named = [at for at, node in enumerate(self._files) if node in linked]
+                # A part's first setting is that which loses nothing.
+                for picked in itertools.combinations(named, count - bool(number)):
+                    for settings in itertools.product(*(files[at][1:] for at in picked)):
+                        choice = [setting, *self.kept[1:]]
+                        for at, lost in zip(picked, settings, strict=True):
+                            choice[at + 1] = lost
+                        yield Rank.MORE + count, tuple(choice)
+
     def _without_unnamed(self, choice: Choice) -> Choice:
         """Take files that no name stands for as kept: what becomes of them makes no difference."""
         seen = self._linked(choice[0])
@@ -368,8 +391,9 @@ class Cut:
 
 def turned(sizes: Sequence[int]) -> Iterator[tuple[int, ...]]:
     """Give every way to set dials of these sizes with one or more of them not at 0, few of them first."""
-    for count in range(1, len(sizes) + 1):
-        for picked in itertools.combinations(range(len(sizes)), count):
+    can_turn = [number for number, size in enumerate(sizes) if size > 1]
+    for count in range(1, len(can_turn) + 1):
+        for picked in itertools.combinations(can_turn, count):
             for where in itertools.product(*(range(1, sizes[number]) for number in picked)):
                 setting = [0] * len(sizes)
                 for number, position in zip(picked, where, strict=True):

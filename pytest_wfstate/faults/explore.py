@@ -131,7 +131,7 @@ class Explorer:
         self._sample = _Sample()
         self._began = self._exploring_since = now()
         self._fresh: FreshProcess | None = None
-        self.tally = Tally()
+        self.tally = Tally(time_left=self._in_time)
         self.left = 0
         """Recoveries or runs that are still to be done."""
         self.result = Exploration(task.model)
@@ -233,10 +233,12 @@ class Explorer:
 
     def may_go_on(self, share: float = 1) -> bool:
         """Tell whether no bound is reached, or no share of it."""
-        bounds, seconds = self._task.bounds, now() - self._exploring_since
         if not self.result.tried:
             return True  # else nothing would be looked at, and found to be clean
-        return self.result.tried < bounds.states * share and seconds <= bounds.seconds * share
+        return self.result.tried < self._task.bounds.states * share and self._in_time(share)
+
+    def _in_time(self, share: float = 1) -> bool:
+        return now() - self._exploring_since <= self._task.bounds.seconds * share
 
     def _check_uncrashed(self, life: Life) -> Steps:
         last = len(life.trace.items)
@@ -260,7 +262,7 @@ class Explorer:
         return None
 
     def _build(self, state: State) -> Disk:
-        life, index, tree = state.life, state.cut.index, state.tree()
+        life, index, tree = state.life, state.cut.index, self.tally.tree(state)
         self._task.home.build(tree.content(), tree.links())
         self._task.worlds.put_back(life.worlds_at(index))
         died = functools.partial(where_it_died, state)
@@ -338,11 +340,11 @@ class Explorer:
         """Count the disks that break the check, within a small bound, and give the one that lost the least."""
         broken: list[State] = []
         tried = 0
-        for state in distinct_states(life, Tally()):
+        for state in distinct_states(life, Tally(time_left=lambda: now() <= until)):
             tried += 1
             if (yield from self.check(state)) is not None:
                 broken.append(state)
-            if tried >= _COUNTED or now() > until:
+            if tried >= _COUNTED:
                 break
         return len(broken), tried, min(broken, key=lambda state: len(state.lost()), default=None)
 

@@ -6,13 +6,15 @@ import dataclasses
 import hashlib
 import itertools
 import operator
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from pytest_wfstate.faults.cut import Choice, Cut, Model
 from pytest_wfstate.faults.models import cuts
 from pytest_wfstate.faults.ops import OPS, PAGE, Ack, Effect, Item, Trace, Tree, Write
 from pytest_wfstate.faults.replay_id import CrashId, TraceChanged
+
+_LOOKS = 50  # before the clock is asked
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -96,13 +98,30 @@ class Tally:
     distinct: int = 0
     seen: set[Any] = dataclasses.field(default_factory=set)
     all_seen: int = 0
+    is_over: bool = False
+    """Whether there was no time left to look for more."""
+    time_left: Callable[[], bool] = lambda: True
     _markers: dict[int, Item] = dataclasses.field(default_factory=dict)
+    _last: tuple[State, Tree] | None = None
+
+    def tree(self, state: State) -> Tree:
+        """Give what is on the disk. The last one is kept: it was looked at to tell whether it is new."""
+        if self._last is None or self._last[0] is not state:
+            self._last = (state, state.tree())
+        return self._last[1]
 
     def promises(self, markers: Iterable[Item]) -> tuple[int, ...]:
         """Give a word for the markers before a cut. They are kept, so that no other ever has the same word."""
         found = {id(item): item for item in markers}
         self._markers |= found
         return tuple(found)
+
+    def may_look(self) -> bool:
+        """Tell whether there is time for one more disk, and count it: one that is new may be far away."""
+        if self.looked and self.looked % _LOOKS == 0 and not self.time_left():
+            self.is_over = True
+        self.looked += not self.is_over
+        return not self.is_over
 
     def add_one(self) -> None:
         """Count a disk that was not derived from a trace."""
@@ -126,7 +145,7 @@ def distinct_states(life: Life, tally: Tally) -> Iterator[State]:
     at = [cut for cut in cuts(life.trace, life.model) if cut.index >= life.since]
     tally.possible += sum(cut.possible for cut in at)
     waiting = [(cut, itertools.groupby(cut.choices(), key=operator.itemgetter(0))) for cut in at]
-    while waiting:
+    while waiting and not tally.is_over:
         # A round takes the next class of every cut: so all cuts come to their single losses before any to its pairs.
         going = []
         for cut, classes in waiting:
@@ -169,9 +188,10 @@ def _turned(cut: Cut, wanted: CrashId) -> Choice | None:
 def _new(life: Life, cut: Cut, found: Iterator[Choice], tally: Tally) -> Iterator[State]:
     promises = tally.promises(item for item in life.trace.items[: cut.index] if not isinstance(item, OPS))
     for choice in found:
-        tally.looked += 1
+        if not tally.may_look():
+            return
         state = State(life, cut, choice)
-        key = (_digest(state.tree()), promises)
+        key = (_digest(tally.tree(state)), promises)
         if key not in tally.seen:
             tally.seen.add(key)
             tally.distinct += 1

@@ -136,11 +136,17 @@ class File:
         data = bytearray(self.base)
         for change in sorted(changes, key=operator.attrgetter("index")):
             if isinstance(change, Piece):
-                data.extend(bytes(max(0, change.offset - len(data))))
+                if change.offset > len(data):
+                    data.extend(bytes(change.offset - len(data)))
                 data[change.offset : change.offset + len(change.data)] = change.data
             else:
                 del data[change.size :]
-        return resize(bytes(data), sizes[-1].size if sizes else len(self.base))
+        return resize(bytes(data), self.size_without(sizes_lost))
+
+    def size_without(self, sizes_lost: int) -> int:
+        """Tell how long the file is with so many size changes lost."""
+        kept = len(self.sizes) - sizes_lost
+        return self.sizes[kept - 1].size if kept else len(self.base)
 
     def only_grows(self, page: int) -> bool:
         """Tell whether every piece of a page was put behind all there was, so that nothing older can show there."""

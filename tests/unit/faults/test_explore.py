@@ -16,6 +16,8 @@ from pytest_wfstate.faults import explore
 from pytest_wfstate.faults.crash import Settings
 from pytest_wfstate.faults.cut import Model
 from pytest_wfstate.faults.explore import PROFILES, Bounds, CheckFails
+from pytest_wfstate.faults.ops import HOME, PAGE, Create, Fsync, Trace, Tree, Write
+from pytest_wfstate.faults.states import Life, Tally, distinct_states
 
 from .conftest import Lab
 from .notes import append, read, save, save_without_file_fsync, save_without_fsync, sync, write
@@ -509,6 +511,14 @@ class TestBounds:
         explored = lab(bounds=Bounds(10**9, 20)).explore(three_notes, check)
         assert explored.tried == 21
         assert explored.skipped > 0
+
+    def test_time_is_a_bound_where_no_disk_is_new(self) -> None:
+        unsynced = Write(1, 0, b"new" * PAGE)
+        trace = Trace(Tree(), [Create(HOME, "a", 1, "file"), unsynced, *[Fsync(HOME, failed=True)] * 30])
+        tally = Tally(time_left=lambda: False)
+        found = list(distinct_states(Life(trace, "posix", ()), tally))
+        assert 0 < len(found) < tally.looked == 50
+        assert tally.skipped > 0
 
     def test_one_disk_is_checked_at_the_least(self, lab: Lab) -> None:
         assert lab(bounds=Bounds(0, -1)).explore(three_notes, accept).tried == 1

@@ -308,6 +308,11 @@ class TestCuts:
         assert len(set(found)) == len(found)
         assert last.is_complete()
 
+    def test_pages_written_over_with_the_same_leave_nothing_to_choose(self) -> None:
+        same = tree(a=bytes(40 * PAGE))
+        *_, last = cuts(Trace(same, [Write(same.entries[HOME, "a"], 0, bytes(40 * PAGE))]), "posix")
+        assert [choice for _, choice in last.choices()] == [last.kept]
+
     def test_choices_come_in_a_fixed_order_of_classes(self) -> None:
         *_, last = cuts(Trace(tree(a=b""), [Write(1, 0, b"x"), Create(HOME, "b", 2)]), "posix")
         ranks = [rank for rank, _ in last.choices()]

@@ -9,6 +9,7 @@ import shutil
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -29,7 +30,6 @@ KINDS = {
     "symlinkat": "symlink",
     "fsync": "fsync",
     "fdatasync": "fdatasync",
-    "sync": "sync",
     "ftruncate": "truncate",
     "truncate": "truncate",
     "fallocate": "allocate",
@@ -37,6 +37,8 @@ KINDS = {
 WRITES = {"write", "pwrite64", "writev", "pwritev", "pwritev2", "sendfile", "copy_file_range", "splice"}
 CALLS = {*KINDS, *WRITES, "open", "openat", "creat", "unlinkat"}
 
+CUT = re.compile(r"^(\d+ +)(.*) <unfinished \.\.\.>$")
+RESUMED = re.compile(r"^(\d+ +)<\.\.\. \w+ resumed>(.*)$")
 SAID = re.compile(r"^(?:\d+ +)?(\w+)\((.*)\) += (-?\d+)")
 
 
@@ -44,9 +46,9 @@ def witnessed(strace: str, home: Path) -> list[str]:
     """Read what strace saw of changes below home, in the words of the recorder."""
     made: set[str] = set()
     ops = []
-    for line in strace.splitlines():
+    for line in whole_lines(strace):
         found = SAID.match(line)
-        if found is None or int(found[3]) < 0 or (str(home) not in found[2] and found[1] != "sync"):
+        if found is None or int(found[3]) < 0 or str(home) not in found[2]:
             continue
         call, args, result = found[1], found[2], int(found[3])
         if call in WRITES and result and _goes_to(call, args, home):
@@ -63,6 +65,18 @@ def witnessed(strace: str, home: Path) -> list[str]:
         elif call in KINDS:
             ops.append(f"{KINDS[call]} 0")
     return ops
+
+
+def whole_lines(strace: str) -> Iterator[str]:
+    """Put together the lines that strace cut because another thread came in between, where the call ended."""
+    begun: dict[str, str] = {}
+    for line in strace.splitlines():
+        if cut := CUT.match(line):
+            begun[cut[1]] = cut[2]
+        elif resumed := RESUMED.match(line):
+            yield resumed[1] + begun.pop(resumed[1]) + resumed[2]
+        else:
+            yield line
 
 
 def _goes_to(call: str, args: str, home: Path) -> bool:

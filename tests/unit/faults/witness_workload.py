@@ -51,7 +51,6 @@ def main(home: Path) -> None:
     os.rename("linked", "folder/linked", src_dir_fd=fd, dst_dir_fd=fd)
     os.close(fd)
     asyncio.run(in_threads(home))
-    os.sync()
 
 
 async def in_threads(home: Path) -> None:
