@@ -41,7 +41,7 @@ __tracebackhide__ = True
 FAILURES = (Exception, SystemExit, pytest.fail.Exception)
 _GRACE = 0.2  # seconds for the threads of a workload to end after it has
 _SHRINKS = 300  # checks that shrinking one violation may cost
-_SAMPLES = 8  # at the least, where so many disks were tried
+_SAMPLES = 4  # at the least, where so many disks were tried
 _MOST_ADVICE = 5
 _COUNTED = 500  # disks that are checked to tell how much an fsync would mend
 

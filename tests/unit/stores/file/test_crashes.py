@@ -48,11 +48,11 @@ def test_a_crash_leaves_all_that_was_acknowledged_and_a_store_that_works(
     assert result.skipped == 0
 
 
-@pytest.mark.parametrize("model", MODELS)
 @pytest.mark.parametrize("scenario", SCENARIOS, ids=str)
-def test_a_crash_of_the_same_call_once_more_does_no_harm(crash: Crash, scenario: Scenario, model: Model) -> None:
+def test_a_crash_of_the_same_call_once_more_does_no_harm(crash: Crash, scenario: Scenario) -> None:
+    """Under posix, which allows all that the other models do."""
     trial = Trial(crash, scenario, repeat)
-    result = crash.explore(trial.workload, trial.check, setup=trial.setup, model=model, depth=2)
+    result = crash.explore(trial.workload, trial.check, setup=trial.setup, model="posix", depth=2)
     assert result.skipped == 0
 
 
