@@ -10,6 +10,7 @@ import threading
 from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
 
+from pytest_wfstate.errors import WouldHang
 from pytest_wfstate.stores.base import Store, in_thread
 
 __all__ = ["as_async", "as_sync"]
@@ -21,6 +22,8 @@ def as_sync(store: Any) -> Any:
     """Give `store` with methods that block: each async one runs on a loop of this process's own, in a thread.
 
     So it works inside a running event loop too, and in a forked child, which gets a loop of its own.
+
+    Called by what runs on that loop itself, as an async store does that has another one inside, they raise `WouldHang`.
     """
     return _Sync(store)
 
@@ -92,9 +95,17 @@ class _Loop:
 
     def __init__(self) -> None:
         self._loop = asyncio.new_event_loop()
-        threading.Thread(target=self._loop.run_forever, name="wfstate-as-sync", daemon=True).start()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="wfstate-as-sync", daemon=True)
+        self._thread.start()
 
     def run(self, awaitable: Awaitable[T]) -> T:
+        if threading.current_thread() is self._thread:
+            if inspect.iscoroutine(awaitable):
+                awaitable.close()
+            raise WouldHang(
+                "a store of as_sync was called by what runs on the event loop of as_sync, which would wait for itself "
+                "for ever. Await the async store there, without as_sync."
+            )
         return asyncio.run_coroutine_threadsafe(_await(awaitable), self._loop).result()
 
 

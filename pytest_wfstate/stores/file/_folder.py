@@ -62,14 +62,32 @@ class Folder:
 
     @contextlib.contextmanager
     def shared(self) -> Iterator[list[str]]:
-        """Lock the folder to look at several files at once, and list their names."""
-        with locked(self.home, Kind.SHARED):
-            yield os.listdir(self.home)
+        """Lock the folder to look at several files at once, and list their names: none if there is no folder."""
+        with contextlib.ExitStack() as stack:
+            try:
+                stack.enter_context(locked(self.home, Kind.SHARED))
+                names = os.listdir(self.home)
+            except FileNotFoundError:
+                names = []
+            yield names
 
     def sync(self, fd: int) -> None:
-        """Wait until the file or folder `fd` is on the disk, if this store is to survive a power cut."""
+        """Wait until the file `fd` is on the disk, if this store is to survive a power cut."""
         if self.durability == "power":
             fsync(fd)
+
+    def sync_names(self, fd: int, folder: Path) -> None:
+        """Wait until every change to the names in `folder`, which `fd` is a descriptor of, is on the disk."""
+        try:
+            self.sync(fd)
+        except OSError:
+            # The system tells of a failed write once, then takes it for done (fsync(2)). A change of names makes the
+            # next fsync, of whoever tries again, write the folder anew.
+            nothing = folder / ".wfstate.tmp"
+            for change in (os.mkdir, os.rmdir):
+                with contextlib.suppress(OSError):
+                    change(nothing)
+            raise
 
     def _settle(self) -> None:
         """Before a handle's first change: make sure that the folder is there, by a name that will stay."""
@@ -80,21 +98,29 @@ class Folder:
     def _make(self, folder: Path) -> None:
         # A name is durable once its parent was fsynced. Who made an existing folder may have died before that, so its
         # parent is fsynced either way, and always before anything is put below it: the ancestors above are then safe.
-        existed = folder.is_dir()
-        if not existed:
-            self._make(folder.parent)
-            folder.mkdir(exist_ok=True)
-        if self.durability == "power":
+        if folder.is_dir():
             # A parent that we may not open is one that somebody else put our folder into.
-            with contextlib.suppress(PermissionError) if existed else contextlib.nullcontext():
+            with contextlib.suppress(PermissionError):
                 self._sync_folder(folder.parent)
+            return
+        self._make(folder.parent)
+        folder.mkdir(exist_ok=True)
+        try:
+            self._sync_folder(folder.parent)
+        except BaseException:
+            # Its name may not stay. Who tries again is to make it again, not to take it for somebody else's. The lock
+            # is for a process that has begun to use it.
+            with contextlib.suppress(OSError), locked(folder, Kind.EXCLUSIVE):
+                folder.rmdir()
+            raise
 
     def _sync_folder(self, folder: Path) -> None:
-        fd = os.open(folder, os.O_RDONLY)
-        try:
-            self.sync(fd)
-        finally:
-            os.close(fd)
+        if self.durability == "power":
+            fd = os.open(folder, os.O_RDONLY)
+            try:
+                self.sync_names(fd, folder)
+            finally:
+                os.close(fd)
 
 
 class Held:
@@ -151,16 +177,7 @@ class Held:
 
     def sync(self) -> None:
         """Wait until every change to the folder's names is on the disk."""
-        try:
-            self.folder.sync(self._fd)
-        except OSError:
-            # The system tells of a failed write once, then takes it for done (fsync(2)). A change of names makes the
-            # next fsync, of whoever tries again, write the folder anew.
-            nothing = self.path(".wfstate.tmp")
-            for change in (os.mkdir, os.rmdir):
-                with contextlib.suppress(OSError):
-                    change(nothing)
-            raise
+        self.folder.sync_names(self._fd, self.folder.home)
 
 
 def _is_there(path: Path) -> bool:

@@ -2,7 +2,7 @@
 
 A mark, a step or a snapshot costs one appended line and one fsync, however long the run is. Each line is eight
 hexadecimal digits of CRC-32, a space, and JSON. The first line holds the document as it was when the file was
-written, with a random `generation`; a file that starts with `{` is a document alone, as other programs write it.
+written, with a random `generation`. Where other programs write a document alone, that is read as well.
 
 What may be found after a crash: the last line is bad, because its writer died before it was acknowledged. It is
 passed over by readers and cut off by the next writer. A bad line *before* a good one was good once, so it is damage:
@@ -22,7 +22,7 @@ import secrets
 import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Generic, Protocol, Self, TypeVar
+from typing import Any, Generic, NamedTuple, Protocol, Self, TypeVar
 
 from pydantic import ValidationError
 
@@ -78,23 +78,37 @@ class _Entry(Generic[D]):
     last: int = 0  # where the last good line starts
     last_head: bytes = b""
     end: int = 0  # where it ends
-    synced: bool = False  # whether this handle knows every line to be on the disk
-    settled: bool = False  # whether it knows the file's name to be there
+
+    def reach(self) -> Reach:
+        """Tell how far it came."""
+        return Reach(self.head, self.last_head, self.end)
+
+
+class Reach(NamedTuple):
+    """A state of one file, told from every other by its generation, the checksum of its last line, and its length."""
+
+    head: bytes
+    last_head: bytes
+    end: int
 
 
 class Journal(Generic[D]):
     """All journals of one kind in a folder."""
 
-    def __init__(self, folder: Folder, suffix: str, document: type[D]) -> None:
+    def __init__(self, folder: Folder, suffix: str, document: type[D], *, may_stand_alone: bool = False) -> None:
         self._folder = folder
         self._suffix = suffix
         self._document = document
+        self._may_stand_alone = may_stand_alone  # the document, in a file that another program wrote
         # An entry is taken out while it is in use, so that no two threads share one: who finds none reads the file.
         self._kept: collections.OrderedDict[str, _Entry[D]] = collections.OrderedDict()
+        # What this handle knows to be on the disk of each file, its name included. Readers have no part in it.
+        self._durable: collections.OrderedDict[str, Reach] = collections.OrderedDict()
 
     def forget(self) -> None:
         """Drop everything kept in memory."""
         self._kept.clear()
+        self._durable.clear()
 
     @contextlib.contextmanager
     def view(self, *ids: str) -> Iterator[D | None]:
@@ -108,7 +122,7 @@ class Journal(Generic[D]):
                 entry = self._read(name, ids)
         yield None if entry is None else entry.document
         if entry is not None:
-            self._keep(name, entry)
+            _keep(self._kept, name, entry)
 
     @contextlib.contextmanager
     def edit(self, *ids: str) -> Iterator[Edit[D]]:
@@ -116,24 +130,30 @@ class Journal(Generic[D]):
         name = self._name(ids)
         with self._folder.exclusive() as held:
             entry = self._read(name, ids)
-            edit = Edit(held, name, entry, self._document.blank(*ids) if entry is None else entry.document)
+            document = self._document.blank(*ids) if entry is None else entry.document
+            edit = Edit(held, name, entry, document, self._durable.pop(name, None))
             try:
                 yield edit
                 edit.acknowledge()
             finally:
                 if edit.entry is not None:
-                    self._keep(name, edit.entry)
+                    _keep(self._kept, name, edit.entry)
+                    if edit.durable is not None:
+                        _keep(self._durable, name, edit.durable)
 
     def write(self, document: D) -> None:
         """Put a whole document in the place of the file, whatever was there."""
         name = self._name(document.ids())
         with self._folder.exclusive() as held:
-            self._keep(name, _write(held, name, document))
+            entry = _write(held, name, document)
+            _keep(self._kept, name, entry)
+            _keep(self._durable, name, entry.reach())
 
     def delete(self, *ids: str) -> None:
         """Remove the file, whatever is in it."""
         name = self._name(ids)
         self._kept.pop(name, None)
+        self._durable.pop(name, None)
         if self._folder.exists():
             with self._folder.exclusive() as held:
                 held.unlink(name + ".tmp", name)
@@ -141,12 +161,6 @@ class Journal(Generic[D]):
 
     def _name(self, ids: tuple[str, ...]) -> str:
         return stem(*ids) + self._suffix
-
-    def _keep(self, name: str, entry: _Entry[D]) -> None:
-        self._kept[name] = entry
-        if len(self._kept) > _MOST_KEPT:
-            with contextlib.suppress(KeyError):  # another thread emptied it
-                self._kept.popitem(last=False)
 
     def _read(self, name: str, ids: tuple[str, ...]) -> _Entry[D] | None:
         entry = self._kept.pop(name, None)
@@ -170,7 +184,7 @@ class Journal(Generic[D]):
 
     def _first(self, data: bytes, where: object) -> _Entry[D]:
         """Read a file from its start."""
-        if data.startswith(b"{"):
+        if self._may_stand_alone and data.startswith(b"{"):
             document = self._document.from_json(data, where)
             return _Entry(document, b"", document.size(), end=len(data))
         length = data.find(b"\n") + 1
@@ -187,12 +201,12 @@ class Journal(Generic[D]):
 class Edit(Generic[D]):
     """A document under the lock, and the changes made to it."""
 
-    def __init__(self, held: Held, name: str, entry: _Entry[D] | None, document: D) -> None:
+    def __init__(self, held: Held, name: str, entry: _Entry[D] | None, document: D, durable: Reach | None) -> None:
         self._held = held
         self._name = name
         self.entry = entry
         self.document = document
-        self._changed = False
+        self.durable = durable
 
     def apply(self, change: Record) -> None:
         """Change the document and the file, in one step for everybody else."""
@@ -201,66 +215,84 @@ class Edit(Generic[D]):
         line = change.to_json()
         self.document.apply(line)
         if entry is None or not entry.head or entry.changes >= max(_LEAST_CHANGES, entry.items):
-            self.entry = _write(self._held, self._name, self.document)
+            entry = _write(self._held, self._name, self.document)
         else:
             self._append(entry, _line(line.encode()))
-            self.entry = entry
-        self._changed = True
+        self.entry, self.durable = entry, entry.reach()
 
     def _append(self, entry: _Entry[D], line: bytes) -> None:
         fd = os.open(self._held.path(self._name), os.O_RDWR)
         try:
-            torn = os.fstat(fd).st_size > entry.end  # a line that its writer did not live to finish
-            if torn:
-                os.ftruncate(fd, entry.end)
-            if torn or not entry.synced:
+            if os.fstat(fd).st_size > entry.end:  # a line that its writer did not live to finish
+                self._cut(fd, entry)
+            elif self.durable != entry.reach():
                 # Of two lines that share an fsync a power cut may keep the second alone, which is damage.
-                self._held.folder.sync(fd)
+                self._sync(fd, entry)
             os.lseek(fd, entry.end, os.SEEK_SET)
             try:
                 write_all(fd, line)
-                self._held.folder.sync(fd)
+                self._sync(fd, entry)
             except BaseException:
-                # Nobody was told of this line, and after a failed fsync no later one would bring it to the disk.
-                with contextlib.suppress(OSError):
-                    os.ftruncate(fd, entry.end)
-                    self._held.folder.sync(fd)
+                with contextlib.suppress(OSError):  # nobody was told of this line
+                    self._cut(fd, entry)
                 raise
         finally:
             os.close(fd)
+        self._sync_name(entry)
         entry.last, entry.last_head, entry.end = entry.end, line[:_LINE_HEAD], entry.end + len(line)
         entry.changes += 1
-        entry.synced = True
-        self._settle(entry)
 
     def acknowledge(self) -> None:
         """Make sure that what this handle saw is on the disk, even where it had nothing to add.
 
         The writer of the line or the file it saw may have died before its fsync.
         """
-        if self.entry is None or self._changed:
+        if self.entry is None or self.durable == self.entry.reach():
             return
         fd = os.open(self._held.path(self._name), os.O_RDONLY)
         try:
-            self._held.folder.sync(fd)
+            self._sync(fd, self.entry)
         finally:
             os.close(fd)
-        self.entry.synced = True
-        self._settle(self.entry)
+        self._sync_name(self.entry)
+        if self.entry.head:  # a document alone cannot be told from another of its length
+            self.durable = self.entry.reach()
 
-    def _settle(self, entry: _Entry[D]) -> None:
-        if not entry.settled:
+    def _cut(self, fd: int, entry: _Entry[D]) -> None:
+        """Cut the file back to its last good line, for good."""
+        os.ftruncate(fd, entry.end)
+        self._sync(fd, entry)
+
+    def _sync(self, fd: int, entry: _Entry[D]) -> None:
+        """Wait until the file is on the disk; if that fails, put a copy in its place, up to the last good line."""
+        try:
+            self._held.folder.sync(fd)
+        except BaseException:
+            # What could not be written counts as written from now on (fsync(2)): no later fsync would do it.
+            with contextlib.suppress(OSError):
+                self._held.replace(self._name, _renewed(_read_at(fd, 0, entry.end)))
+            raise
+
+    def _sync_name(self, entry: _Entry[D]) -> None:
+        """Wait until the file's name is on the disk, unless this handle has done so before."""
+        if self.durable is None or self.durable.head != entry.head:
             self._held.sync()
-            entry.settled = True
 
 
 def _write(held: Held, name: str, document: D) -> _Entry[D]:
-    opening = f'{{"generation":"{secrets.token_hex(8)}","document":'
-    line = _line(f"{opening}{document.to_json()}}}".encode())
+    line = _line(_opening() + b'","document":%s}' % document.to_json().encode())
     held.replace(name, line)
-    entry = _Entry(document, line[:_HEAD], document.size(), last_head=line[:_LINE_HEAD], end=len(line))
-    entry.synced = entry.settled = True
-    return entry
+    return _Entry(document, line[:_HEAD], document.size(), last_head=line[:_LINE_HEAD], end=len(line))
+
+
+def _renewed(data: bytes) -> bytes:
+    """Give a file's content a generation of its own: others may know the name of the old one to be on the disk."""
+    length = data.find(b"\n") + 1
+    return _line(_opening() + data[_HEAD : length - 1]) + data[length:] if _body(data[:length]) else data
+
+
+def _opening() -> bytes:
+    return _OPENING + secrets.token_hex(8).encode()
 
 
 def _follow(entry: _Entry[D], data: bytes, where: object) -> None:
@@ -280,7 +312,6 @@ def _follow(entry: _Entry[D], data: bytes, where: object) -> None:
         entry.last, entry.last_head = entry.end, data[start : start + _LINE_HEAD]
         entry.end += end - start
         entry.changes += 1
-        entry.synced = False
         start = end
 
 
@@ -316,3 +347,11 @@ def _read_at(fd: int, offset: int, length: int | None = None) -> bytes:
     while part := os.read(fd, 1 << 20):
         parts.append(part)
     return b"".join(parts)
+
+
+def _keep(kept: collections.OrderedDict[str, Any], name: str, value: object) -> None:
+    """Keep one more, and let go of the oldest."""
+    kept[name] = value
+    if len(kept) > _MOST_KEPT:
+        with contextlib.suppress(KeyError):  # another thread emptied it
+            kept.popitem(last=False)

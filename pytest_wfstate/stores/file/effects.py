@@ -47,7 +47,7 @@ class FileEffectStore(FileStore, EffectStore):
 
     def __init__(self, directory: str | os.PathLike[str], durability: Durability = "power") -> None:
         super().__init__(directory, durability)
-        self._tasks = Journal(self._folder, ".json", _Task)
+        self._tasks = Journal(self._folder, ".json", _Task, may_stand_alone=True)
 
     @classmethod
     def at_default_path(cls, durability: Durability = "power") -> Self:

@@ -102,8 +102,6 @@ class FilePausedStore(FileStore, PausedStore):
             held.sync()
 
     def list(self) -> builtins.list[str]:
-        if not self._folder.exists():
-            return []
         with self._folder.shared() as names:
             ids = [_id(self._folder, run) for run in _stems(names, PAUSED)]
         return sorted(one for one in ids if one is not None)
@@ -118,13 +116,13 @@ def _stems(names: Iterable[str], suffix: str) -> Iterable[str]:
 
 
 def _id(folder: Folder, run: str) -> str | None:
-    """Find out whose file this is; None if it is not one of ours, or if damage makes it impossible to tell."""
+    """Find out whose file this is; None if it is not one of ours, or if nobody can tell since it cannot be read."""
     if not is_shortened(run):
         return only_id(run)
     path = folder.path(run + PAUSED)
     try:
         run_id = PausedWorkflow.from_json(path.read_bytes(), path).run_id
-    except CorruptRecord:
+    except (CorruptRecord, OSError):
         return None
     return run_id if stem(run_id) == run else None
 

@@ -69,7 +69,10 @@ class FileSnapshotStore(FileStore, SnapshotStore):
 
     @threaded
     def load(self, key: CheckpointKey) -> Snapshot | None:
-        return self._load(check_key(key))
+        key = check_key(key)
+        with self._runs.view(key.workflow_id, key.run_id) as run:
+            snapshot = None if run is None else run.snapshots.get(key.super_step)
+            return None if snapshot is None else Snapshot.checked(snapshot)
 
     @threaded
     def latest(self, workflow_id: str, run_id: RunId) -> Snapshot | None:
@@ -84,17 +87,16 @@ class FileSnapshotStore(FileStore, SnapshotStore):
     @threaded
     def fork(self, source: CheckpointKey, edits: Edits = ()) -> RunId:
         key = check_key(source)
-        snapshot = self._load(key)
-        if snapshot is None:
+        if not self._folder.exists():
             raise no_source(key)
-        fork = snapshot.forked(new_run_id(), edits, milliseconds(now()))
+        # The source is made durable first: who saved it may have died before its fsync, and a fork of nothing is none.
+        with self._runs.edit(key.workflow_id, key.run_id) as edit:
+            snapshot = edit.document.snapshots.get(key.super_step)
+            if snapshot is None:
+                raise no_source(key)
+            fork = snapshot.forked(new_run_id(), edits, milliseconds(now()))
         self._save(fork.key, fork)
         return fork.key.run_id
-
-    def _load(self, key: CheckpointKey) -> Snapshot | None:
-        with self._runs.view(key.workflow_id, key.run_id) as run:
-            snapshot = None if run is None else run.snapshots.get(key.super_step)
-            return None if snapshot is None else Snapshot.checked(snapshot)
 
     def _save(self, key: CheckpointKey, snapshot: Snapshot) -> None:
         with self._runs.edit(key.workflow_id, key.run_id) as edit:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import copy
 import threading
-from typing import Self
+from typing import Any, Self
+
+from pydantic import BaseModel
 
 from pytest_wfstate.contracts.clock import Clock, now
 from pytest_wfstate.stores.base import Store
@@ -24,5 +26,23 @@ class MemoryStore(Store):
         other._begin()
         return other
 
+    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
+        """Copy the memory with all that is in it. Handles that are copied together share the copy."""
+        other = copy.copy(self)
+        for name, value in vars(self).items():
+            if id(value) not in memo:
+                memo[id(value)] = threading.Lock() if value is self._lock else _copied(value)
+            setattr(other, name, memo[id(value)])
+        return other
+
     def _begin(self) -> None:
         """Set up what belongs to one handle alone."""
+
+
+def _copied(value: Any) -> Any:
+    """Copy what a store keeps. Text, moments and owners are never changed; `copy.deepcopy` would take far longer."""
+    if isinstance(value, dict):
+        return {key: _copied(one) for key, one in value.items()}
+    if isinstance(value, set):
+        return set(value)
+    return value.model_copy(deep=True) if isinstance(value, BaseModel) else value

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import builtins
 import datetime
+from collections.abc import Iterable
 from typing import NamedTuple
 
 from pytest_wfstate.contracts.clock import Clock, now
@@ -55,12 +56,17 @@ class MemoryPausedStore(MemoryStore, PausedStore):
         return PausedWorkflow.from_json(text, run_id)
 
     def recover_orphaned(self, older_than: float | None = None) -> int:
+        return self.recover_some(list(self._inflight), older_than)
+
+    def recover_some(self, run_ids: Iterable[str], older_than: float | None = None) -> int:
+        """Recover no other runs than these: a recovery that dies may have come to any of them."""
         age = check_age(older_than)
         rearmed = 0
         with self._lock:
             moment = self._clock()
-            for run_id, claim in list(self._inflight.items()):
-                if (moment - claim.at).total_seconds() < age:
+            for run_id in run_ids:
+                claim = self._inflight.get(run_id)
+                if claim is None or (moment - claim.at).total_seconds() < age:
                     continue
                 del self._inflight[run_id]
                 if run_id not in self._paused:

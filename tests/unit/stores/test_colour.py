@@ -20,6 +20,7 @@ from pytest_wfstate import (
     NotFound,
     ResumeStore,
     RunStore,
+    WouldHang,
     as_async,
     as_sync,
     samples,
@@ -90,6 +91,19 @@ class TestAsSync:
             thread.join()
 
         assert [store.get_run(f"run-{n}") for n in range(8)] == [samples.run(f"run-{n}") for n in range(8)]
+
+    def test_a_call_that_would_wait_for_itself_is_refused(self) -> None:
+        inner = as_sync(Spy())
+
+        class Outer:
+            async def awaited(self) -> Any:
+                return inner.awaited()
+
+        outer = as_sync(Outer())
+
+        with pytest.raises(WouldHang, match="without as_sync"):
+            outer.awaited()
+        assert inner.awaited() != threading.get_ident()
 
     def test_all_stores_of_a_process_share_one_loop(self) -> None:
         assert as_sync(Spy()).awaited() == as_sync(Spy()).awaited() == as_sync(Spy()).deferred()

@@ -13,10 +13,12 @@ from pytest_wfstate.faults.explore import PROFILES
 from pytest_wfstate.faults.models import MODELS
 from pytest_wfstate.stores.file import _journal, effects, paused, runs, snapshots
 
-from .crashes import CLOCK, Scenario, Trial, repeat
-from .scenarios import FORK, SCENARIOS
+from .crashes import CLOCK, Call, Scenario, Trial, do, recover, repeat
+from .scenarios import FORK, PAIRS, SCENARIOS
 
 FIRST_OF_EACH = [scenario for scenario in SCENARIOS if not scenario.before]
+ON_ONE_HANDLE = [one for one in SCENARIOS if all(type(call) is Call and call.handle == 0 for call in one.calls)]
+ONE_OF_EACH_METHOD = {(one.contract.name, one.calls[-1].method): one for one in reversed(ON_ONE_HANDLE)}.values()
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -53,6 +55,29 @@ def test_a_crash_of_the_same_call_once_more_does_no_harm(crash: Crash, scenario:
     """Under posix, which allows all that the other models do."""
     trial = Trial(crash, scenario, repeat)
     result = crash.explore(trial.workload, trial.check, setup=trial.setup, model="posix", depth=2)
+    assert result.skipped == 0
+
+
+@pytest.mark.parametrize(("scenario", "second"), [pytest.param(*pair, id=str(pair[0])) for pair in PAIRS])
+def test_a_crash_of_another_call_on_what_a_crash_left_does_no_harm(
+    crash: Crash, scenario: Scenario, second: Call
+) -> None:
+    trial = Trial(crash, scenario, do(second))
+    result = crash.explore(trial.workload, trial.check, setup=trial.setup, model="posix", depth=2)
+    assert result.skipped == 0
+
+
+@pytest.mark.parametrize("scenario", SCENARIOS, ids=str)
+def test_after_an_error_the_same_handle_goes_on(crash: Crash, scenario: Scenario) -> None:
+    trial = Trial(crash, scenario, recover)
+    result = crash.errors(trial.stubborn_workload, trial.check, setup=trial.setup)
+    assert result.skipped == 0
+
+
+@pytest.mark.parametrize("scenario", ONE_OF_EACH_METHOD, ids=str)
+def test_after_an_error_a_new_process_goes_on(crash: Crash, scenario: Scenario) -> None:
+    trial = Trial(crash, scenario, recover)
+    result = crash.errors(trial.restarted_workload, trial.check, setup=trial.setup)
     assert result.skipped == 0
 
 

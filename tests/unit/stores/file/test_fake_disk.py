@@ -175,6 +175,17 @@ def test_a_record_that_may_not_be_read_is_not_taken_for_a_missing_one(fake_disk:
         kind.load(store, "a")
 
 
+def test_a_file_that_may_not_be_read_hides_no_other_run(fake_disk: FakeDisk) -> None:
+    store = open_with_item(PAUSED, fake_disk)
+    long = "x" * 1000  # it is read from inside the file
+    store.save(samples.paused(long))
+    assert store.list() == ["a", long]
+    (file,) = (fake_disk.home / "store").glob("*~*")
+    os.chmod(file, 0)
+
+    assert store.list() == ["a"]
+
+
 @each
 def test_ids_that_differ_in_case_alone_keep_separate_records(fake_disk: FakeDisk, kind: Kind) -> None:
     fake_disk.ignore_case()

@@ -1,13 +1,19 @@
 from __future__ import annotations
 
+import contextlib
 import errno
+import operator
 import os
+import shutil
 import stat
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from pytest_wfstate import FilePausedStore, samples
+from pytest_wfstate.stores.file import _folder
 from pytest_wfstate.stores.file._folder import Durability, Folder, write_all
 from tests.unit.stores.file.conftest import Calls
 from tests.unit.stores.file.kinds import KINDS, Kind, contents
@@ -165,7 +171,27 @@ def test_a_folder_whose_parent_could_not_be_synced_is_tried_again(home: Path, ca
 
     replace(folder, b"new")
 
-    assert calls.of("fsync") == [f"fsync {home.parent.name}", "fsync a.json.tmp", "fsync home"]
+    above, parent = home.parent.parent.name, home.parent.name
+    assert calls.of("mkdir", "fsync") == [
+        f"fsync {above}",
+        "mkdir home",
+        f"fsync {parent}",
+        "fsync a.json.tmp",
+        "fsync home",
+    ]
+
+
+def test_a_parent_that_could_not_be_synced_is_changed_so_that_the_next_fsync_writes_it(
+    folder: Folder, calls: Calls
+) -> None:
+    parent = folder.home.parent
+    calls.fail(f"fsync {parent.name}", OSError(errno.EIO, "broken"))
+
+    with pytest.raises(OSError, match="broken"):
+        replace(Folder(folder.home, "power"), b"new")
+
+    assert calls.all == [f"fsync {parent.name}", "mkdir .wfstate.tmp"]
+    assert os.listdir(parent) == ["home"]
 
 
 @pytest.fixture
@@ -195,15 +221,37 @@ def test_the_parent_of_an_existing_folder_need_not_be_ours_to_open(
     assert contents(folder.home) == {"a.json": b"new"}
 
 
-def test_a_folder_is_not_used_if_its_name_cannot_be_made_durable(
-    home: Path, closed_to_us: Callable[[Path], None]
+@pytest.mark.parametrize("tries", [1, 2])
+def test_a_folder_whose_name_cannot_be_made_durable_is_never_used(
+    home: Path, closed_to_us: Callable[[Path], None], tries: int
 ) -> None:
     closed_to_us(home.parent)
+    for _ in range(tries - 1):
+        with contextlib.suppress(PermissionError):
+            replace(Folder(home, "power"), b"new")
 
     with pytest.raises(PermissionError):
         replace(Folder(home, "power"), b"new")
 
-    assert contents(home) == {}
+    assert not home.exists()
+
+
+def test_a_folder_whose_name_cannot_be_made_durable_is_left_to_who_uses_it(
+    home: Path, closed_to_us: Callable[[Path], None]
+) -> None:
+    closed_to_us(home.parent)
+    mkdir = os.mkdir
+
+    def meanwhile(*args: Any) -> None:
+        mkdir(*args)
+        replace(Folder(home, "process"), b"of another")
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "mkdir", meanwhile)
+        with pytest.raises(PermissionError):
+            replace(Folder(home, "power"), b"new")
+
+    assert contents(home) == {"a.json": b"of another"}
 
 
 def test_a_folder_that_was_removed_is_made_again(folder: Folder) -> None:
@@ -213,6 +261,23 @@ def test_a_folder_that_was_removed_is_made_again(folder: Folder) -> None:
     replace(folder, b"new")
 
     assert contents(folder.home) == {"a.json": b"new"}
+
+
+@pytest.mark.parametrize("call", ["locked", "os.listdir"])
+def test_a_folder_that_vanishes_while_it_is_listed_holds_nothing(
+    home: Path, monkeypatch: pytest.MonkeyPatch, call: str
+) -> None:
+    store = FilePausedStore(home, "process")
+    store.save(samples.paused("a"))
+    real = operator.attrgetter(call)(_folder)
+
+    def too_late(*args: Any) -> Any:
+        shutil.rmtree(home)
+        return real(*args)
+
+    monkeypatch.setattr(f"{_folder.__name__}.{call}", too_late)
+
+    assert store.list() == []
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=str)

@@ -187,6 +187,28 @@ def test_a_fork_takes_two_fsyncs(home: Path, calls: Calls) -> None:
     assert calls.of("fsync") == [f"fsync wf.{run}.journal.tmp", FOLDER]
 
 
+def test_a_fork_syncs_a_source_of_another_handle_first(home: Path, calls: Calls) -> None:
+    SNAPSHOTS.open(home, "process").save(samples.snapshot("a"))
+    store = steady(SNAPSHOTS, home, calls)
+
+    run = store.fork(samples.key("a"))
+
+    assert calls.of("fsync") == ["fsync wf.a.journal", FOLDER, f"fsync wf.{run}.journal.tmp", FOLDER]
+
+
+@pytest.mark.parametrize("kind", JOURNALS, ids=str)
+def test_a_reader_costs_the_writer_no_fsync(home: Path, calls: Calls, kind: Kind) -> None:
+    store = steady(kind, home, calls, lambda store: kind.change(store, "a", 1))
+    journal = store._tasks if kind is EFFECTS else store._runs
+    ids = ("wf", "a") if kind is SNAPSHOTS else ("a",)
+
+    with journal.view(*ids):  # as a thread does that is slow to read
+        kind.change(store, "a", 2)
+    kind.change(store, "a", 3)
+
+    assert calls.of("fsync") == [f"fsync {kind.file}"] * 2
+
+
 @pytest.mark.parametrize("kind", JOURNALS, ids=str)
 def test_compaction_takes_two_fsyncs(home: Path, calls: Calls, kind: Kind) -> None:
     store = steady(kind, home, calls, *(lambda store, n=n: kind.change(store, "a", n) for n in range(65)))
@@ -196,14 +218,13 @@ def test_compaction_takes_two_fsyncs(home: Path, calls: Calls, kind: Kind) -> No
     assert calls.of("fsync") == [f"fsync {kind.file}.tmp", FOLDER]
 
 
-def test_a_repeated_mark_syncs_the_journal_for_the_writer_before(home: Path, calls: Calls) -> None:
+def test_a_repeated_mark_of_ones_own_is_on_the_disk_already(home: Path, calls: Calls) -> None:
     mark: Act = lambda store: EFFECTS.change(store, "a", 1)  # noqa: E731
     store = steady(EFFECTS, home, calls, mark)
 
     mark(store)
-    mark(store)
 
-    assert calls.of("write", "fsync") == ["fsync a.json"] * 2
+    assert calls.of("write", "fsync") == []
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=str)
@@ -247,14 +268,25 @@ def test_a_line_of_another_handle_is_on_the_disk_before_the_next_is_written(
     assert calls.of("write", "fsync") == [fsync, write, fsync]
 
 
-def test_a_repeated_mark_of_another_handle_syncs_the_name_as_well(home: Path, calls: Calls) -> None:
+def test_a_repeated_mark_of_another_handle_is_synced_once_with_its_name(home: Path, calls: Calls) -> None:
     EFFECTS.change(EFFECTS.open(home, "process"), "a", 1)
     store = steady(EFFECTS, home, calls)
 
     EFFECTS.change(store, "a", 1)
     EFFECTS.change(store, "a", 1)
 
-    assert calls.of("fsync") == ["fsync a.json", FOLDER, "fsync a.json"]
+    assert calls.of("fsync") == ["fsync a.json", FOLDER]
+
+
+def test_a_repeated_mark_in_a_document_alone_is_synced_each_time(home: Path, calls: Calls) -> None:
+    # It has no generation: nothing tells whether it is still the one that was synced.
+    store = steady(EFFECTS, home, calls)
+    (home / "a.json").write_text(samples.checkpoint("a", completed_tool_ids={"use-1"}).to_json())
+
+    EFFECTS.change(store, "a", 1)
+    EFFECTS.change(store, "a", 1)
+
+    assert calls.of("fsync") == ["fsync a.json", FOLDER] * 2
 
 
 @pytest.mark.parametrize("kind", JOURNALS, ids=str)

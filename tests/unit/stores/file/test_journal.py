@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from pytest_wfstate import CorruptRecord, samples
 from tests.unit.stores.file.conftest import Calls
-from tests.unit.stores.file.kinds import EFFECTS, JOURNALS, SNAPSHOTS, Kind
+from tests.unit.stores.file.kinds import EFFECTS, JOURNALS, RUNS, SNAPSHOTS, Kind, contents
 
 on_disk = settings(deadline=None, max_examples=60)
 each_journal = pytest.mark.parametrize("kind", JOURNALS, ids=str)
@@ -320,6 +320,12 @@ def test_a_record_saved_anew_is_noticed(tmp_path: Path) -> None:
     assert other.load_checkpoint("a").agent_id == "agent-2"
 
 
+def without_generation(path: Path) -> list[bytes]:
+    """Give the lines of a journal, with what differs between copies of it left out of the first."""
+    first, *others = path.read_bytes().splitlines()
+    return [first[first.index(b"document") :], *others]
+
+
 def broken() -> OSError:
     return OSError(errno.EIO, "broken")
 
@@ -332,13 +338,13 @@ def test_an_append_that_fails_leaves_the_old_state_for_everybody(
     store, other = kind.open(tmp_path, "power"), kind.open(tmp_path)
     for n in range(3):
         kind.change(store, "a", n)
-    before = (tmp_path / kind.file).read_bytes()
+    before = without_generation(tmp_path / kind.file)
     calls.fail(f"{failing} {kind.file}", broken())
 
     with pytest.raises(OSError, match="broken"):
         kind.change(store, "a", 3)
 
-    assert (tmp_path / kind.file).read_bytes() == before
+    assert without_generation(tmp_path / kind.file) == before
     assert [kind.items(kind.load(handle, "a")) for handle in (store, other)] == [[0, 1, 2]] * 2
     kind.change(store, "a", 3)
     assert [kind.items(kind.load(handle, "a")) for handle in (store, other)] == [[0, 1, 2, 3]] * 2
@@ -353,12 +359,77 @@ def test_a_line_that_could_not_be_synced_is_taken_back_for_good(tmp_path: Path, 
     with pytest.raises(OSError, match="broken"):
         EFFECTS.change(store, "a", 2)
 
-    assert calls.of("write", "ftruncate", "fsync") == [
+    assert calls.of("write", "rename", "ftruncate", "fsync") == [
         "write a.json",
         "fsync a.json",
+        "write a.json.tmp",
+        "fsync a.json.tmp",
+        "rename a.json.tmp",
+        f"fsync {tmp_path.name}",
         "ftruncate a.json",
         "fsync a.json",
     ]
+
+
+def test_a_line_that_could_neither_be_synced_nor_copied_is_cut_off(tmp_path: Path, calls: Calls) -> None:
+    store = EFFECTS.open(tmp_path, "power")
+    EFFECTS.change(store, "a", 1)
+    before = (tmp_path / "a.json").read_bytes()
+
+    def full(call: str) -> None:
+        if call in ("fsync a.json", "create a.json.tmp"):
+            raise broken()
+
+    calls.before = full
+
+    with pytest.raises(OSError, match="broken"):
+        EFFECTS.change(store, "a", 2)
+
+    assert contents(tmp_path) == {"a.json": before}
+
+
+@pytest.mark.parametrize("torn", [b"", b"00000000 {"], ids=["whole", "torn"])
+def test_lines_of_another_that_could_not_be_synced_are_copied(tmp_path: Path, calls: Calls, torn: bytes) -> None:
+    store = EFFECTS.open(tmp_path, "power")
+    EFFECTS.change(store, "a", 1)
+    EFFECTS.change(EFFECTS.open(tmp_path), "a", 2)
+    before = without_generation(tmp_path / "a.json")
+    with (tmp_path / "a.json").open("ab") as file:
+        file.write(torn)
+    inode = (tmp_path / "a.json").stat().st_ino
+    calls.fail("fsync a.json", broken())
+
+    with pytest.raises(OSError, match="broken"):
+        EFFECTS.change(store, "a", 3)
+
+    assert without_generation(tmp_path / "a.json") == before
+    assert (tmp_path / "a.json").stat().st_ino != inode
+    assert EFFECTS.items(EFFECTS.load(EFFECTS.open(tmp_path), "a")) == [1, 2]
+
+
+def test_the_name_of_a_copy_is_synced_by_who_synced_that_of_the_file_before(tmp_path: Path, calls: Calls) -> None:
+    # Who made the copy may have died before it did so itself.
+    store, other = EFFECTS.open(tmp_path, "power"), EFFECTS.open(tmp_path, "power")
+    EFFECTS.change(store, "a", 1)
+    calls.fail("fsync a.json", broken())
+    with pytest.raises(OSError, match="broken"):
+        EFFECTS.change(other, "a", 2)
+    calls.start()
+
+    EFFECTS.change(store, "a", 3)
+
+    assert calls.of("fsync") == ["fsync a.json", "fsync a.json", f"fsync {tmp_path.name}"]
+
+
+def test_a_document_alone_that_could_not_be_synced_is_copied_as_it_is(tmp_path: Path, calls: Calls) -> None:
+    document = samples.checkpoint("a", completed_tool_ids={"use-1"}).to_json(indent=2)
+    (tmp_path / "a.json").write_text(document)
+    calls.fail("fsync a.json", broken())
+
+    with pytest.raises(OSError, match="broken"):
+        EFFECTS.change(EFFECTS.open(tmp_path, "power"), "a", 1)
+
+    assert contents(tmp_path) == {"a.json": document.encode()}
 
 
 @each_journal
@@ -472,11 +543,18 @@ def test_a_document_alone_opens_takes_marks_and_becomes_a_journal(tmp_path: Path
     assert EFFECTS.items(EFFECTS.load(EFFECTS.open(tmp_path), "a")) == [0, 1, 2]
 
 
-def test_a_document_alone_without_snapshots_has_no_latest(tmp_path: Path) -> None:
-    (tmp_path / SNAPSHOTS.file).write_text('{"workflow_id":"wf","run_id":"a"}')
-    store = SNAPSHOTS.open(tmp_path)
+@pytest.mark.parametrize(
+    ("kind", "document"),
+    [(SNAPSHOTS, '{"workflow_id":"wf","run_id":"a"}'), (RUNS, '{"run_task_id":"a"}')],
+    ids=["snapshots", "runs"],
+)
+def test_a_document_alone_is_damage_where_no_other_program_writes_one(
+    kind: Kind, document: str, tmp_path: Path
+) -> None:
+    (tmp_path / kind.file).write_text(document)
 
-    assert (store.latest("wf", "a"), store.list("wf", "a")) == (None, [])
+    with pytest.raises(CorruptRecord, match="first line"):
+        kind.load(kind.open(tmp_path), "a")
 
 
 def test_a_document_alone_that_changes_is_read_again(tmp_path: Path) -> None:
