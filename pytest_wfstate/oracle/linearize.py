@@ -10,24 +10,24 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Hashable, Iterable, Sequence
-from typing import Protocol
+from typing import Any, Protocol, TypeVar
 
 from pytest_wfstate.oracle.history import Entry, Forgotten
 
 _MOST_SHOWN = 12  # dead ends
 
-State = Hashable
+State = TypeVar("State", bound=Hashable)
 Order = tuple["Order", int] | tuple[()]
 """The last call of an order, behind the order before it: orders that begin alike share that."""
 
 
-class Reference(Protocol):
+class Reference(Protocol[State]):
     """What the calls should have done, one after the other."""
 
     def start(self) -> State:
         """Give the state before the first call."""
 
-    def step(self, state: State, entry: Entry) -> Iterable[State]:
+    def step(self, state: State, entry: Entry, /) -> Iterable[State]:
         """Give every state that this call can lead to with the outcome it had; none if it cannot have had it.
 
         Where there is no result to explain (`entry.has_result` is false), any that the call can have will do.
@@ -54,7 +54,7 @@ class Unexplained:
         return "\n".join(lines)
 
 
-def check(entries: Iterable[Entry], reference: Reference) -> Unexplained | None:
+def check(entries: Iterable[Entry], reference: Reference[Any]) -> Unexplained | None:
     """Look for an order that explains the history; give what cannot be explained, or None if all can."""
     ordered = sorted(entries, key=lambda entry: entry.begin)
     if _Search(ordered, reference).succeeds():
@@ -67,7 +67,7 @@ def check(entries: Iterable[Entry], reference: Reference) -> Unexplained | None:
 class _Core:
     """The search for few calls whose results contradict each other, by bisection (QuickXplain)."""
 
-    def __init__(self, entries: Sequence[Entry], reference: Reference) -> None:
+    def __init__(self, entries: Sequence[Entry], reference: Reference[Any]) -> None:
         self._entries = entries
         self._reference = reference
 
@@ -100,7 +100,7 @@ class _Core:
 class _Search:
     """One search over calls in the order of their beginnings."""
 
-    def __init__(self, entries: Sequence[Entry], reference: Reference) -> None:
+    def __init__(self, entries: Sequence[Entry], reference: Reference[Any]) -> None:
         self._entries = entries
         self._reference = reference
         self._all = sum(1 << at for at, entry in enumerate(entries) if entry.must_have_happened)
@@ -115,14 +115,14 @@ class _Search:
     def succeeds(self) -> bool:
         """Tell whether some order explains everything."""
         start = self._reference.start()
-        seen: set[tuple[int, State]] = {(0, start)}
+        seen: set[tuple[int, Hashable]] = {(0, start)}
         # A frame: what was done, the latest beginning among it, the state, and the order.
-        stack: list[tuple[int, float, State, Order]] = [(0, -math.inf, start, ())]
+        stack: list[tuple[int, float, Hashable, Order]] = [(0, -math.inf, start, ())]
         while stack:
             done, latest, state, order = stack.pop()
             if done & self._all == self._all:
                 return True
-            frames: list[tuple[int, float, State, tuple[Order, int]]] = []
+            frames: list[tuple[int, float, Hashable, tuple[Order, int]]] = []
             for at in self._next(done, latest):
                 entry = self._entries[at]
                 states = list(self._reference.step(state, entry))
