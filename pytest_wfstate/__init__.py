@@ -38,16 +38,22 @@ if TYPE_CHECKING:
         WorkflowStep,
         WorkflowStepState,
     )
-    from pytest_wfstate.errors import CannotLock, CorruptRecord, InvalidId, NotFound, WfstateError
+    from pytest_wfstate.errors import CannotLock, CorruptRecord, InvalidId, NotFound, WfstateError, WouldHang
     from pytest_wfstate.faults.crash import (
+        CannotCopy,
+        CheckFails,
         Crash,
         CrashBug,
         Disk,
         ErrorBug,
         Exploration,
         NeverReached,
+        NoRealDisk,
         NotMeasured,
+        TraceChanged,
     )
+    from pytest_wfstate.faults.fake_disk import FakeDisk
+    from pytest_wfstate.faults.frozen_clock import FrozenClock
     from pytest_wfstate.stores.colour import as_async, as_sync
     from pytest_wfstate.stores.file import (
         FileEffectStore,
@@ -66,7 +72,9 @@ if TYPE_CHECKING:
 
 __all__ = [
     "ApprovalField",
+    "CannotCopy",
     "CannotLock",
+    "CheckFails",
     "CheckpointKey",
     "CheckpointMeta",
     "CorruptRecord",
@@ -78,11 +86,13 @@ __all__ = [
     "EffectStore",
     "ErrorBug",
     "Exploration",
+    "FakeDisk",
     "FileEffectStore",
     "FilePausedStore",
     "FileResumeStore",
     "FileRunStore",
     "FileSnapshotStore",
+    "FrozenClock",
     "InvalidId",
     "MemoryEffectStore",
     "MemoryPausedStore",
@@ -90,6 +100,7 @@ __all__ = [
     "MemoryRunStore",
     "MemorySnapshotStore",
     "NeverReached",
+    "NoRealDisk",
     "NotFound",
     "NotMeasured",
     "PausedStore",
@@ -105,6 +116,7 @@ __all__ = [
     "StageStep",
     "StepKind",
     "TaskStatus",
+    "TraceChanged",
     "WfstateError",
     "Workflow",
     "WorkflowCheckpoint",
@@ -112,13 +124,23 @@ __all__ = [
     "WorkflowExecutionState",
     "WorkflowStep",
     "WorkflowStepState",
+    "WouldHang",
     "as_async",
     "as_sync",
     "samples",
 ]
 
 # Where names live: asked in this order, so that what needs an extra comes last.
-_HOMES = ("errors", "contracts", "stores.memory", "stores.file", "stores.colour", "faults.crash")
+_HOMES = (
+    "errors",
+    "contracts",
+    "stores.memory",
+    "stores.file",
+    "stores.colour",
+    "faults.crash",
+    "faults.frozen_clock",
+    "faults.fake_disk",
+)
 
 
 def __getattr__(name: str) -> Any:

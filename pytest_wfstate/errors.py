@@ -1,24 +1,30 @@
 """What a store refuses, and how it says so.
 
 Every error is a `WfstateError` and also the builtin that it stands for, so that code which knows nothing of
-this package can still catch it.
+this package can still catch it. Its `__module__` is the package, which is where users import it from.
 """
 
 from __future__ import annotations
 
-__all__ = ["CannotLock", "CorruptRecord", "InvalidId", "NotFound", "WfstateError"]
+__all__ = ["CannotLock", "CorruptRecord", "InvalidId", "NotFound", "WfstateError", "WouldHang"]
 
 
 class WfstateError(Exception):
     """Base of every error that this package raises on purpose."""
 
+    __module__ = "pytest_wfstate"
+
 
 class InvalidId(WfstateError, ValueError):
     """An id that no store accepts: empty, too long, not text, or text that cannot be written down."""
 
+    __module__ = "pytest_wfstate"
+
 
 class NotFound(WfstateError, LookupError):
     """The call needs a record that is not there."""
+
+    __module__ = "pytest_wfstate"
 
 
 class CorruptRecord(WfstateError, ValueError):
@@ -26,6 +32,8 @@ class CorruptRecord(WfstateError, ValueError):
 
     `where` names the file (or row, or key) that holds it.
     """
+
+    __module__ = "pytest_wfstate"
 
     def __init__(self, where: object, reason: str) -> None:
         super().__init__(
@@ -41,3 +49,11 @@ class CorruptRecord(WfstateError, ValueError):
 
 class CannotLock(WfstateError, OSError):
     """The file system, or the operating system, offers no lock on a folder."""
+
+    __module__ = "pytest_wfstate"
+
+
+class WouldHang(WfstateError, RuntimeError):
+    """A blocking call that would wait for the very thread it is made in."""
+
+    __module__ = "pytest_wfstate"

@@ -6,32 +6,47 @@ import asyncio
 import contextlib
 import copy
 import dataclasses
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Literal
 
 import pytest
 
 from pytest_wfstate.faults.cut import Model
-from pytest_wfstate.faults.disk import Disk, Home, memory_home
-from pytest_wfstate.faults.errors import ERRORS, ErrorBug, ErrorRun
-from pytest_wfstate.faults.explore import PROFILES, Bounds, Exploration, Explorer, NotMeasured, Task
+from pytest_wfstate.faults.disk import Disk, Home, NoRealDisk, memory_home, need_real_disk
+from pytest_wfstate.faults.errors import ERRORS, ErrorRun
+from pytest_wfstate.faults.explore import PROFILES, Bounds, CheckFails, Exploration, Explorer, NotMeasured, Task
 from pytest_wfstate.faults.kill import NeverReached, kill
 from pytest_wfstate.faults.models import MODELS
 from pytest_wfstate.faults.ops import Ack
-from pytest_wfstate.faults.points import Event, Point
+from pytest_wfstate.faults.points import Event, Point, need_point
 from pytest_wfstate.faults.replay_id import ReplayId, TraceChanged
-from pytest_wfstate.faults.steps import arun, call, run
-from pytest_wfstate.faults.violation import CrashBug
+from pytest_wfstate.faults.steps import Steps, acall, arun, call, run
+from pytest_wfstate.faults.violation import CrashBug, ErrorBug
 from pytest_wfstate.faults.world import Worlds
 from pytest_wfstate.faults.world_state import CannotCopy
 
 # A failure is shown at the line of the test that asked for it.
 __tracebackhide__ = True
 
-__all__ = ["Crash", "CrashBug", "Disk", "ErrorBug", "Exploration", "NeverReached", "NotMeasured"]
+__all__ = [
+    "CannotCopy",
+    "CheckFails",
+    "Crash",
+    "CrashBug",
+    "Disk",
+    "ErrorBug",
+    "Exploration",
+    "NeverReached",
+    "NoRealDisk",
+    "NotMeasured",
+    "TraceChanged",
+]
 
 Workload = Callable[..., Any]
 Unmeasured = Literal["fail", "skip"]
+Children = Literal["forbid", "readonly"]
+
+UNMEASURED = ("fail", "skip")
 
 
 @dataclasses.dataclass(slots=True)
@@ -40,6 +55,8 @@ class Settings:
 
     model: Model = "posix"
     bounds: Bounds = PROFILES["default"]
+    home: str = "home"
+    """The name of the folder that workloads are given."""
     test: str | None = None
     replay: ReplayId | None = None
     keep: Callable[[Home], str] | None = None
@@ -84,7 +101,7 @@ class Crash:
         model: Model | None = None,
         depth: int = 1,
         unmeasured: Unmeasured = "fail",
-        children: Literal["forbid", "readonly"] = "forbid",
+        children: Children = "forbid",
     ) -> Exploration:
         """Run `workload` once, derive every disk that a crash could have left, and check each.
 
@@ -92,8 +109,9 @@ class Crash:
             CrashBug: the check does not accept one of them.
             NotMeasured: the lab could not see what the workload did.
         """
-        _no_loop("explore", "crash.aexplore(...)")
-        explorer = self._explorer(workload, check, setup, model, depth, children)
+        _no_loop("explore")
+        _known("unmeasured", unmeasured, UNMEASURED)
+        explorer = Explorer(self._task(workload, check, setup, model=model, depth=depth, children=children))
         with self._telling(explorer.result):
             run(explorer.steps())
         _measured(explorer.result, unmeasured)
@@ -108,10 +126,11 @@ class Crash:
         model: Model | None = None,
         depth: int = 1,
         unmeasured: Unmeasured = "fail",
-        children: Literal["forbid", "readonly"] = "forbid",
+        children: Children = "forbid",
     ) -> Exploration:
         """Do what `explore` does, on the running event loop."""
-        explorer = self._explorer(workload, check, setup, model, depth, children)
+        _known("unmeasured", unmeasured, UNMEASURED)
+        explorer = Explorer(self._task(workload, check, setup, model=model, depth=depth, children=children))
         with self._telling(explorer.result):
             await arun(explorer.steps())
         _measured(explorer.result, unmeasured)
@@ -123,7 +142,7 @@ class Crash:
         check: Workload,
         *,
         setup: Workload | None = None,
-        errors: tuple[str, ...] = ERRORS,
+        errors: Sequence[str] = ERRORS,
         unmeasured: Unmeasured = "fail",
     ) -> Exploration:
         """Let each file operation fail in turn, with each error, and check what the workload leaves.
@@ -132,10 +151,28 @@ class Crash:
             ErrorBug: the check does not accept a disk.
             NotMeasured: the lab could not see what the workload did.
         """
-        _no_loop("errors", "asyncio.to_thread(crash.errors, ...)")
-        work = ErrorRun(self._task(workload, check, setup, None, 1, "forbid"), errors)
+        _no_loop("errors")
+        _known("unmeasured", unmeasured, UNMEASURED)
+        work = ErrorRun(self._task(workload, check, setup), errors)
         with self._telling(work.result):
             run(work.steps())
+        _measured(work.result, unmeasured)
+        return work.result
+
+    async def aerrors(
+        self,
+        workload: Workload,
+        check: Workload,
+        *,
+        setup: Workload | None = None,
+        errors: Sequence[str] = ERRORS,
+        unmeasured: Unmeasured = "fail",
+    ) -> Exploration:
+        """Do what `errors` does, on the running event loop."""
+        _known("unmeasured", unmeasured, UNMEASURED)
+        work = ErrorRun(self._task(workload, check, setup), errors)
+        with self._telling(work.result):
+            await arun(work.steps())
         _measured(work.result, unmeasured)
         return work.result
 
@@ -145,17 +182,30 @@ class Crash:
         Raises:
             NeverReached: the child did not come to the point.
         """
-        _no_loop("kill", "asyncio.to_thread(crash.kill, ...)")
+        _no_loop("kill")
+        need_point(at)
         home = self._home()
         if setup is not None:
             call(setup, home.path)
         return kill(workload, at, home, self._worlds, timeout)
 
+    async def akill(self, workload: Workload, *, at: Point, setup: Workload | None = None, timeout: float = 30) -> Disk:
+        """Do what `kill` does, from a running event loop. `setup` runs on it, and it goes on while the child lives."""
+        need_point(at)
+        home = self._home()
+        if setup is not None:
+            await acall(setup, home.path)
+        return await asyncio.to_thread(kill, workload, at, home, self._worlds, timeout)
+
     def points(self, workload: Workload, *, setup: Workload | None = None) -> list[str]:
         """List what `workload` does, one line per file operation: each is a point to die before or after."""
-        home = self._home()
-        explorer = Explorer(self._task(workload, lambda _: None, setup, "kill", 1, "forbid", home))
-        lines: list[str] = run(explorer.points())
+        _no_loop("points")
+        lines: list[str] = run(self._points(workload, setup))
+        return lines
+
+    async def apoints(self, workload: Workload, *, setup: Workload | None = None) -> list[str]:
+        """Do what `points` does, on the running event loop."""
+        lines: list[str] = await arun(self._points(workload, setup))
         return lines
 
     @staticmethod
@@ -197,57 +247,49 @@ class Crash:
                 raise CannotCopy(f"{value!r} cannot be acknowledged: it cannot be copied ({error}).") from error
             self._worlds.log.add(Ack(kept, self._worlds.log.line()))
 
+    def _points(self, workload: Workload, setup: Workload | None) -> Steps:
+        return Explorer(self._task(workload, lambda _: None, setup, model="kill")).points()
+
     def _task(
         self,
         workload: Workload,
         check: Workload,
         setup: Workload | None,
-        model: Model | None,
-        depth: int,
-        children: str,
-        home: Home | None = None,
+        *,
+        model: Model | None = None,
+        depth: int = 1,
+        children: Children = "forbid",
     ) -> Task:
-        model = model or self._settings.model
-        if model not in MODELS:
-            raise ValueError(f"{model!r} is no model of a disk. One of: {', '.join(MODELS)}.")
-        if depth not in (1, 2):
-            raise ValueError(f"depth is {depth}. It is 1 (crash the workload) or 2 (crash the recovery as well).")
         settings = self._settings
+        model = settings.model if model is None else model
+        _known("model", model, MODELS)
+        if depth not in (1, 2):
+            raise ValueError(f"depth is {depth!r}. It is 1 (crash the workload) or 2 (crash the recovery as well).")
         return Task(
             workload=workload,
             check=check,
             setup=setup,
             model=model,
             depth=depth,
-            home=home or self._home(),
+            home=self._home(),
             worlds=self._worlds,
             bounds=settings.bounds,
             children=children,
             test=settings.test,
+            ordinal=self._explorations + 1,
+            replay=settings.replay,
             keep=settings.keep,
             progress=settings.progress,
         )
 
-    def _explorer(
-        self,
-        workload: Workload,
-        check: Workload,
-        setup: Workload | None,
-        model: Model | None,
-        depth: int,
-        children: str,
-    ) -> Explorer:
-        task = self._task(workload, check, setup, model, depth, children)
-        self._explorations += 1
-        task.ordinal, task.replay = self._explorations, self._settings.replay
-        return Explorer(task)
-
     def _home(self) -> Home:
-        return self._open.enter_context(memory_home())
+        need_real_disk()
+        return self._open.enter_context(memory_home(self._settings.home))
 
     @contextlib.contextmanager
     def _telling(self, result: Exploration) -> Iterator[None]:
-        """Report how an exploration ended, whichever way."""
+        """Count an exploration, and report how it ended, whichever way."""
+        self._explorations += 1
         try:
             yield
         finally:
@@ -256,19 +298,26 @@ class Crash:
 
 
 def _measured(result: Exploration, unmeasured: Unmeasured) -> None:
-    if result.reasons:
-        text = "NOT_MEASURED, so neither a pass nor a violation:\n" + "\n".join(f"- {one}" for one in result.reasons)
-        if unmeasured == "skip":
-            pytest.skip(text)
-        raise NotMeasured(text)
+    if not result.reasons:
+        return
+    if unmeasured == "skip":
+        pytest.skip(f"NOT_MEASURED: {'; '.join(result.reasons)}")  # in one line, as pytest shows it
+    raise NotMeasured(
+        "NOT_MEASURED, so neither a pass nor a violation:\n" + "\n".join(f"- {one}" for one in result.reasons)
+    )
 
 
-def _no_loop(name: str, instead: str) -> None:
+def _known(name: str, value: object, known: Sequence[str]) -> None:
+    if value not in known:
+        raise ValueError(f"{name} is {value!r}, which is unknown. One of: {', '.join(known)}.")
+
+
+def _no_loop(name: str) -> None:
     try:
         asyncio.get_running_loop()
     except RuntimeError:
         return
     raise RuntimeError(
         f"crash.{name} was called inside a running event loop, where it cannot run a workload of its own. "
-        f"Use await {instead} there."
+        f"Use `await crash.a{name}(...)` there: it takes the same arguments."
     )

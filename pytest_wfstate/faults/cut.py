@@ -26,8 +26,9 @@ Setting = tuple[int, ...]
 Choice = tuple[Setting, ...]
 """A setting for each part of a cut."""
 
-_MOST_LOOKED_AT = 4096  # settings of one part; what lies beyond is skipped
-_MOST_BYTES = 2**28  # that one part may come to in all its settings together
+MOST = 4096  # settings of one part that are looked at, unless a profile allows for more
+_MOST_COMPARED = 4096  # of them, to leave out those that come to the same: all that were seen are kept in memory
+_MOST_BYTES = 2**28  # that the settings of one part may come to, to be compared
 
 
 class Rank(enum.IntEnum):
@@ -63,9 +64,9 @@ class Dial:
 
 
 class Part:
-    """The names, or one file: dials, and the settings of them that differ."""
+    """The names, or one file: dials, and the settings of them that differ, of the first `most`."""
 
-    def __init__(self, dials: Sequence[Dial]) -> None:
+    def __init__(self, dials: Sequence[Dial], most: float) -> None:
         self.dials = dials
         self.kept: Setting = (0,) * len(dials)
         self.gone: Setting = tuple(len(dial.positions) - 1 for dial in dials)
@@ -73,16 +74,23 @@ class Part:
         """How many ways to lose there are."""
         self.complete = True
         """Whether every way was looked at; known when all settings were."""
-        self._most = _MOST_LOOKED_AT
+        self._most = most
+        self._compared = min(_MOST_COMPARED, most)
+        self._has_more = False
         self._found: list[tuple[Rank, Setting]] = []
         self._looking = self._look()
 
     def settings(self) -> Iterator[tuple[Rank, Setting]]:
-        """Give the settings that come to different things, the most telling first. All kept is the first."""
+        """Give the settings that come to different things, the most telling first. All kept is the first.
+
+        Late ones are not compared any more, and may come to the same.
+        """
         number = 0
         while number < len(self._found) or self._find():
             yield self._found[number]
             number += 1
+        if self._has_more:
+            yield from self._rest()
 
     def outcome(self, setting: Setting) -> Hashable:
         """Tell what a setting comes to."""
@@ -103,13 +111,21 @@ class Part:
     def _look(self) -> Iterator[tuple[Rank, Setting]]:
         seen: set[Hashable] = set()
         for number, (rank, setting) in enumerate(self._in_order()):
-            if number == self._most:
-                self.complete = False
+            if number == self._compared:
+                self._has_more = True
                 return
             outcome = self.outcome(setting)
             if outcome not in seen:
                 seen.add(outcome)
                 yield rank, setting
+
+    def _rest(self) -> Iterator[tuple[Rank, Setting]]:
+        for number, found in enumerate(self._in_order()):
+            if number >= self._most:
+                self.complete = False
+                return
+            if number >= self._compared:
+                yield found
 
     def _in_order(self) -> Iterator[tuple[Rank, Setting]]:
         """Give every setting once."""
@@ -140,9 +156,9 @@ class Names(Part):
     """All names of a tree: those that are on the disk, and the changes to them that are not yet."""
 
     def __init__(
-        self, entries: dict[Entry, Node], volatile: Sequence[Change], model: Model, dials: Sequence[Dial]
+        self, entries: dict[Entry, Node], volatile: Sequence[Change], model: Model, dials: Sequence[Dial], most: float
     ) -> None:
-        super().__init__(dials)
+        super().__init__(dials, most)
         self._entries = entries
         self._volatile = volatile
         self._model = model
@@ -184,11 +200,11 @@ class Names(Part):
 class Data(Part):
     """The content of one file: what is on the disk, and what may get there."""
 
-    def __init__(self, file: File, model: Model, dials: Sequence[Dial]) -> None:
-        super().__init__(dials)
+    def __init__(self, file: File, model: Model, dials: Sequence[Dial], most: float) -> None:
+        super().__init__(dials, most)
         self._file = file
         self._model = model
-        self._most = min(_MOST_LOOKED_AT, max(len(dials), _MOST_BYTES // (file.size + 1)))
+        self._compared = min(self._compared, max(len(dials), _MOST_BYTES // (file.size + 1)))
 
     def outcome(self, setting: Setting) -> Hashable:
         """Give a word for what the file holds: all that it may hold would fill the memory."""
@@ -272,12 +288,16 @@ class Cut:
     def choices(self) -> Iterator[tuple[int, Choice]]:
         """Give every choice once, with its class, the most telling first. Classes from `Rank.MORE` on are the rest."""
         telling: set[Choice] = set()
+        kept = self.kept
         for rank, choice in self._telling():
             choice = self._without_unnamed(choice)
-            if choice not in telling:
+            if rank is Rank.MORE:  # in one part, and each once: unless it is a file without a name
+                if choice != kept:
+                    yield rank, choice
+            elif choice not in telling:
                 telling.add(choice)
                 yield rank, choice
-        for rank, choice in self._several():
+        for rank, choice in itertools.chain(self._one_kept(), self._several()):
             if choice not in telling:
                 yield rank, choice
 
@@ -349,16 +369,25 @@ class Cut:
                     yield rank, _turn(rest, number, found[1])
                     waiting[number] = next(look, None)
 
+    def _one_kept(self) -> Iterator[tuple[int, Choice]]:
+        """Give the choices in which one part kept one thing only, and the others everything."""
+        kept, linked = self.kept, self._linked(self._names.kept)
+        named = [at for at, node in enumerate(self._files, 1) if node in linked]
+        for at in (*named, 0):
+            for rank, setting in itertools.takewhile(lambda found: found[0] < Rank.ONE_TORN, self.parts[at].settings()):
+                if rank is Rank.ONE_KEPT:
+                    yield Rank.MORE + 1, _turn(kept, at, setting)
+
     def _several(self) -> Iterator[tuple[int, Choice]]:
-        """Give the choices in which so many parts have lost something, of the files those that some name stands for."""
-        names, *files = ([setting for _, setting in part.settings()] for part in self.parts)
-        for count in range(1, len(self.parts) + 1):
-            for number, setting in enumerate(names):
+        """Give the choices in which two parts or more lost something, of the files those that some name stands for."""
+        files = list(self._files.values())
+        for count in range(2, len(self.parts) + 1):
+            for number, (_, setting) in enumerate(self._names.settings()):
                 linked = self._linked(setting)
                 named = [at for at, node in enumerate(self._files) if node in linked]
                 # A part's first setting is that which loses nothing.
                 for picked in itertools.combinations(named, count - bool(number)):
-                    for settings in itertools.product(*(files[at][1:] for at in picked)):
+                    for settings in _all_lost([files[at] for at in picked]):
                         choice = [setting, *self.kept[1:]]
                         for at, lost in zip(picked, settings, strict=True):
                             choice[at + 1] = lost
@@ -399,6 +428,16 @@ def turned(sizes: Sequence[int]) -> Iterator[tuple[int, ...]]:
                 for number, position in zip(picked, where, strict=True):
                     setting[number] = position
                 yield tuple(setting)
+
+
+def _all_lost(parts: Sequence[Part]) -> Iterator[tuple[Setting, ...]]:
+    """Give every way in which each of these has lost something. There may be more than fit in the memory."""
+    if not parts:
+        yield ()
+        return
+    for _, setting in itertools.islice(parts[0].settings(), 1, None):
+        for others in _all_lost(parts[1:]):
+            yield (setting, *others)
 
 
 def _nearest(dial: Dial, wanted: Position) -> int:

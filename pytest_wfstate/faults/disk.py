@@ -7,15 +7,27 @@ import os
 import shutil
 import stat
 import tempfile
+import types
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
+
+from pytest_wfstate.errors import WfstateError
+
+# A failure is shown at the line of the test that asked for it.
+__tracebackhide__ = True
 
 Content = Mapping[str, bytes | str | None]
 """Path below home to the bytes of a file, the target of a symlink, or None for a folder."""
 
 _MEMORY = "/dev/shm"
 _ROOM = 256 * 2**20
+
+
+class NoRealDisk(WfstateError, RuntimeError):
+    """There is no real disk to work on: pyfakefs has put its own in its place."""
+
+    __module__ = "pytest_wfstate"
 
 
 class Disk:
@@ -81,12 +93,26 @@ class Home:
         return links
 
 
+def need_real_disk() -> None:
+    """Refuse to work on a disk that pyfakefs has made up.
+
+    Raises:
+        NoRealDisk: it has.
+    """
+    if not isinstance(os, types.ModuleType):  # pyfakefs puts an object of its own here, as in every module
+        raise NoRealDisk(
+            "crash and fake_disk cannot be used in one test: the lab records what is done to real files, and fake_disk "
+            "(pyfakefs) has put a disk of its own in their place. Write two tests; for a full disk there is also "
+            'crash.errors(workload, check, errors=("ENOSPC",)).'
+        )
+
+
 @contextlib.contextmanager
-def memory_home() -> Iterator[Home]:
+def memory_home(name: str = "home") -> Iterator[Home]:
     """Make a home for the time of an exploration: in memory where there is room, for speed, else on the disk."""
     base = tempfile.mkdtemp(prefix="wfstate-", dir=_MEMORY if _has_room(_MEMORY) else None)
     try:
-        home = Home(Path(base) / "home")
+        home = Home(Path(base) / name)
         os.mkdir(home.path)
         yield home
     finally:

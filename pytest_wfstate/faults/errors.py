@@ -8,29 +8,26 @@ from __future__ import annotations
 
 import dataclasses
 import errno
-import functools
 import os
-from collections.abc import Generator
+from collections.abc import Callable, Generator, Sequence
 from typing import Any
 
-from pytest_wfstate.errors import WfstateError
-from pytest_wfstate.faults.disk import Content, Disk
-from pytest_wfstate.faults.explore import FAILURES, CheckFails, Exploration, Explorer, Task
-from pytest_wfstate.faults.ops import Ack, Effect, Fsync
-from pytest_wfstate.faults.record import Intent, Recorder
-from pytest_wfstate.faults.states import Life, distinct_states
+from pytest_wfstate.faults.disk import Content
+from pytest_wfstate.faults.explore import FAILURES, REPLAYED, CheckFails, Exploration, Explorer, Task
+from pytest_wfstate.faults.ops import Fsync, Line, Trace
+from pytest_wfstate.faults.record import Intent
+from pytest_wfstate.faults.replay_id import ReplayId
+from pytest_wfstate.faults.shrink import Shrink
+from pytest_wfstate.faults.states import Life, State, Struck, distinct_states, end_state, find, has_changed
 from pytest_wfstate.faults.steps import Steps
-from pytest_wfstate.faults.violation import said, shown, where_it_died
+from pytest_wfstate.faults.violation import named
+from pytest_wfstate.faults.words import shown
 
 # A failure is shown at the line of the test that asked for it.
 __tracebackhide__ = True
 
 ERRORS = ("ENOSPC", "EIO", "short")
 _NEEDS_ROOM = {"create", "write", "truncate", "allocate", "mkdir", "link", "symlink", "rename"}
-
-
-class ErrorBug(WfstateError, AssertionError):
-    """After an I/O error the check does not accept the disk."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -55,6 +52,9 @@ class Saboteur:
         self.asked: list[Intent] = []
         """All ops, as they were about to be done."""
         self.struck: Intent | None = None
+        self.where: Line | None = None
+        self.line: Callable[[], Line | None] = lambda: None
+        """Gives the user's line that is being executed."""
 
     def before(self, intent: Intent) -> int | None:
         """Fail if it is this op's turn."""
@@ -62,7 +62,7 @@ class Saboteur:
         failure = self._failure
         if failure is None or len(self.asked) != failure.number or not failure.applies(intent):
             return None
-        self.struck = intent
+        self.struck, self.where = intent, self.line()
         if failure.error == "short":
             return intent.size // 2
         number = getattr(errno, failure.error)
@@ -71,31 +71,32 @@ class Saboteur:
     def after(self, *_: object) -> None:
         """Go on."""
 
-    def told(self) -> str:
-        """Say what failed."""
-        if self._failure is None or self.struck is None:
-            return "nothing failed"
-        short = self._failure.error == "short"
-        how = "took only half of its bytes" if short else f"failed with {self._failure.error}"
-        return f"{self.struck.kind} {shown(self.struck.path)} (op {self._failure.number}) {how}"
-
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class _Ran:
     """A run in which an op may have failed."""
 
+    failure: Failure | None
     saboteur: Saboteur
-    recorder: Recorder
+    trace: Trace
     raised: BaseException | None
+
+    def struck(self) -> Struck | None:
+        """Tell what failed, and what the workload made of it."""
+        failure, intent, raised = self.failure, self.saboteur.struck, self.raised
+        if failure is None or intent is None:
+            return None
+        how = "took only half of its bytes" if failure.error == "short" else f"failed with {failure.error}"
+        told = f"{intent.kind} {shown(intent.path)} (op {failure.number}) {how}"
+        reaction = "went on as if nothing had happened" if raised is None else f"raised {_said(raised)}"
+        return Struck(intent.kind, failure.error, failure.number, told, f"it {reaction}", self.saboteur.where)
 
 
 class ErrorRun:
     """Every op, every error, one run each."""
 
-    def __init__(self, task: Task, errors: tuple[str, ...]) -> None:
-        for error in errors:
-            if error != "short" and error not in errno.errorcode.values():
-                raise ValueError(f"{error!r} is no error. Give names from errno, such as 'ENOSPC', or 'short'.")
+    def __init__(self, task: Task, errors: Sequence[str]) -> None:
+        _check_names(errors)
         self._task = task
         self._errors = errors
         self._explorer = Explorer(task)
@@ -128,7 +129,12 @@ class ErrorRun:
             self.result.reasons.append("nothing was written below home: write to the folder that the workload is given")
         if self.result.reasons:
             return
-        yield from self._check_end(whole, None)
+        yield from self._check_whole(whole)
+        replay = self._task.replay
+        if replay is not None:
+            if replay.ordinal == self._task.ordinal:
+                yield from self._replay(replay)
+            return
         failures = [
             failure
             for number, intent in enumerate(whole.saboteur.asked, 1)
@@ -145,16 +151,16 @@ class ErrorRun:
 
     def _fail(self, failure: Failure) -> Steps:
         ran = yield from self._run(failure)
-        struck = ran.saboteur.struck
-        if struck is None:
+        if ran.saboteur.struck is None:
             self.result.reasons.append(
                 f"a run did not come to op {failure.number}, which was to fail: the workload is not always the same"
             )
         if self.result.reasons:
             return
-        yield from self._check_end(ran, failure)
-        if struck is not None and struck.kind in ("fsync", "fdatasync"):
-            yield from self._check_power_cuts(ran)
+        self._count_run()
+        yield from self._check(end_state(self._life(ran, ended=True)), "{0}.")
+        if ran.saboteur.struck is not None and ran.saboteur.struck.kind in ("fsync", "fdatasync"):
+            yield from self._check_power_cuts(self._life(ran))
 
     def _run(self, failure: Failure | None) -> Generator[Any, Any, _Ran]:
         task = self._task
@@ -164,60 +170,105 @@ class ErrorRun:
         saboteur = Saboteur(failure)
         raised: BaseException | None = None
         with self._explorer.recording(saboteur) as recorder:
+            saboteur.line = recorder.log.line
             try:
                 yield task.workload, (task.home.path,)
             except FAILURES as error:
                 raised = error
         if raised is not None and saboteur.struck is None:
             raise raised
+        ran = _Ran(failure, saboteur, recorder.trace(), raised)
         self.result.reasons += recorder.unmeasured
-        return _Ran(saboteur, recorder, raised)
+        self.result.reasons += task.worlds.changed_unseen(self._life(ran).worlds_at(len(ran.trace.items)))
+        return ran
 
-    def _check_end(self, ran: _Ran, failure: Failure | None) -> Steps:
-        """Check what the run has left."""
-        items = ran.recorder.log.items
-        acked = [item.value for item in items if isinstance(item, Ack)]
-        effects = [item.call for item in items if isinstance(item, Effect)]
-        disk = Disk(self._task.home.path, acked, effects, ran.saboteur.told)
+    def _life(self, ran: _Ran, *, ended: bool = False) -> Life:
+        return Life(ran.trace, self._task.model, tuple(self._start[2]), struck=ran.struck(), ended=ended)
+
+    def _check_whole(self, whole: _Ran) -> Steps:
+        """Check the run in which nothing failed."""
+        self._count_run()
+        error = yield from self._explorer.check(end_state(self._life(whole, ended=True)))
+        if error is not None:
+            raise CheckFails(
+                f"your check fails without any error: {named(error)}. It was given the disk of a run "
+                "that ended well. Mend the check, or what it calls, before asking about errors."
+            ) from error  # which pytest shows, with all that it says
+
+    def _check_power_cuts(self, life: Life) -> Steps:
+        """Check what a power cut would leave, after an fsync that failed."""
+        life = _since_the_failure(life)
+        for state in self._explorer.within_bounds(distinct_states(life, self._explorer.tally)):
+            yield from self._check(state, "{0}.")
+
+    def _check(self, state: State, counts: str) -> Steps:
+        """Check a disk; if it is a violation, shrink it and tell it."""
+        error = yield from self._explorer.check(state)
+        if error is not None:
+            shrink = Shrink(state, error, self._explorer.check)
+            yield from shrink.steps()
+            self._explorer.count()
+            self._explorer.tell(shrink.state, shrink.error, _advice(shrink.state), counts.format(self.result))
+
+    def _replay(self, replay: ReplayId) -> Steps:
+        self.result.replayed = True
+        failed = replay.failed
+        if failed is None:
+            raise has_changed(replay.crashes[0])
+        ran = yield from self._run(Failure(failed.number, failed.error))
+        life = self._life(ran, ended=not replay.crashes)
+        if life.struck is None or life.fingerprint() != failed.fingerprint:
+            raise has_changed(failed)
+        self.result.tried = 1
+        if replay.crashes:
+            (crash,) = replay.crashes
+            self.result.model = crash.model
+            state = find(_since_the_failure(dataclasses.replace(life, model=crash.model)), crash)
+        else:
+            state = end_state(life)
+        error = yield from self._explorer.check(state)
+        if error is not None:
+            self._explorer.tell(state, error, _advice(state), REPLAYED)
+
+    def _count_run(self) -> None:
         self.result.tried += 1
         self._explorer.tally.add_one()
-        try:
-            yield self._task.check, (disk,)
-        except FAILURES as error:
-            if failure is None:
-                raise CheckFails(f"your check fails without any error: {type(error).__name__}: {error}.") from error
-            self._violated(disk, ran, error)
-
-    def _check_power_cuts(self, ran: _Ran) -> Steps:
-        """Check what a power cut would leave, after an fsync that failed."""
-        trace = ran.recorder.trace()
-        failed = next(index for index, item in enumerate(trace.items) if isinstance(item, Fsync) and item.failed)
-        life = Life(trace, self._task.model, tuple(self._start[2]), since=failed + 1)
-        for state in self._explorer.within_bounds(distinct_states(life, self._explorer.tally)):
-            error = yield from self._explorer.check(state)
-            if error is not None:
-                index = state.cut.index
-                told = f"{ran.saboteur.told()}; later the power was cut, {where_it_died(state)}"
-                disk = Disk(self._task.home.path, life.acked(index), life.effects(index), functools.partial(str, told))
-                self._violated(disk, ran, error)
-
-    def _violated(self, disk: Disk, ran: _Ran, error: BaseException) -> None:
-        self.result.verdict = "VIOLATED"
-        text = _report(disk, ran.raised, error).replace(str(self._task.home.path), "home")
-        raise ErrorBug(text) from None  # the text says what the check said, and where
 
 
-def _report(disk: Disk, raised: BaseException | None, error: BaseException) -> str:
-    reaction = (
-        "it went on as if nothing had happened" if raised is None else f"it raised {type(raised).__name__}: {raised}"
-    )
-    lines = [
-        "after an I/O error the check does not accept the disk.",
-        "",
-        f"  what failed     {disk.crash}",
-        f"  the workload    {reaction}",
-        f"  acknowledged    {', '.join(map(repr, disk.acked)) or 'nothing'}",
-        *([f"  effects         {', '.join(disk.effects)}"] if disk.effects else []),
-        *(f"  {'the check said' if not number else '':16}{line}" for number, line in enumerate(said(error))),
-    ]
-    return "\n".join(lines)
+def _since_the_failure(life: Life) -> Life:
+    """Give the crashes of a life that come after the fsync that failed."""
+    failed = next(at for at, item in enumerate(life.trace.items) if isinstance(item, Fsync) and item.failed)
+    return dataclasses.replace(life, since=failed + 1)
+
+
+def _advice(state: State) -> list[str]:
+    """Say what the workload may have missed, where the error alone tells."""
+    struck = state.life.struck
+    if struck is not None and struck.error == "short":
+        return ["A write may take less than it was given, and says how much: go on with the rest, or raise."]
+    if not state.life.ended:
+        return [
+            "After an fsync that failed, what was dirty counts as clean: a second fsync brings nothing to the disk.",
+            "Write it all anew, to another file, or raise and acknowledge nothing.",
+        ]
+    return []
+
+
+def _check_names(errors: Sequence[str]) -> None:
+    """Refuse what names no error.
+
+    Raises:
+        TypeError: it is not several names.
+        ValueError: it names none, or one that is unknown.
+    """
+    if isinstance(errors, str):
+        raise TypeError(f"errors is {errors!r}, one string. Give a tuple of names: errors=({errors!r},).")
+    if not errors:
+        raise ValueError("errors names no error, so nothing would fail. Give names from errno, or 'short'.")
+    for error in errors:
+        if error != "short" and not (isinstance(error, str) and isinstance(getattr(errno, error, None), int)):
+            raise ValueError(f"{error!r} is no error. Give names from errno, such as 'ENOSPC', or 'short'.")
+
+
+def _said(error: BaseException) -> str:
+    return f"{type(error).__name__}: {error}"

@@ -13,16 +13,15 @@ import functools
 import math
 import time
 from collections.abc import Callable, Generator, Iterable, Iterator
-from typing import Any, Literal
+from typing import Any, Literal, NoReturn
 
 import pytest
 
 from pytest_wfstate.errors import WfstateError
-from pytest_wfstate.faults.cut import Model
+from pytest_wfstate.faults.cut import MOST, Model
 from pytest_wfstate.faults.disk import Disk, Home
 from pytest_wfstate.faults.fresh import CannotCompare, FreshProcess, Verdict
 from pytest_wfstate.faults.mend import first_mend, no_mend
-from pytest_wfstate.faults.models import cuts
 from pytest_wfstate.faults.ops import OPS
 from pytest_wfstate.faults.real_clock import now
 from pytest_wfstate.faults.record import Gate, Recorder
@@ -30,9 +29,10 @@ from pytest_wfstate.faults.recording import recording
 from pytest_wfstate.faults.recovery import firsts, second_life
 from pytest_wfstate.faults.replay_id import ReplayId
 from pytest_wfstate.faults.shrink import Shrink
-from pytest_wfstate.faults.states import Life, State, Tally, distinct_states, find
+from pytest_wfstate.faults.states import Life, State, Tally, distinct_states, end_state, find, has_changed
 from pytest_wfstate.faults.steps import Call, Steps, call
-from pytest_wfstate.faults.violation import CrashBug, describe, report, where_it_died
+from pytest_wfstate.faults.violation import CrashBug, ErrorBug, named, report, where_it_died
+from pytest_wfstate.faults.words import describe
 from pytest_wfstate.faults.world import Worlds
 
 # A failure is shown at the line of the test that asked for it.
@@ -40,18 +40,22 @@ __tracebackhide__ = True
 
 FAILURES = (Exception, SystemExit, pytest.fail.Exception)
 _GRACE = 0.2  # seconds for the threads of a workload to end after it has
-_SHRINKS = 300  # checks that shrinking one violation may cost
 _SAMPLES = 4  # at the least, where so many disks were tried
 _MOST_ADVICE = 5
 _COUNTED = 500  # disks that are checked to tell how much an fsync would mend
+REPLAYED = "This is one disk, replayed."
 
 
 class NotMeasured(WfstateError, AssertionError):
     """The lab could not see enough to say anything: neither a pass nor a violation."""
 
+    __module__ = "pytest_wfstate"
+
 
 class CheckFails(WfstateError, AssertionError):
     """The check does not even accept the disk of a run that nothing interrupted."""
+
+    __module__ = "pytest_wfstate"
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -60,12 +64,14 @@ class Bounds:
 
     states: float
     seconds: float
+    losses: float = MOST
+    """Ways to lose of one file, or of the names, that are looked at, at one point of the run."""
 
 
 PROFILES = {
     "quick": Bounds(500, 2),
     "default": Bounds(20_000, 20),
-    "thorough": Bounds(float("inf"), float("inf")),
+    "thorough": Bounds(float("inf"), float("inf"), float("inf")),
 }
 
 
@@ -93,6 +99,8 @@ class Exploration:
     """Why it is NOT_MEASURED."""
     replay: str = ""
     """The id of the violation."""
+    replayed: bool = False
+    """Whether it was the one to be replayed, and only that disk was checked."""
 
     def __str__(self) -> str:
         skipped = f", {count(self.skipped)} combinations skipped" if self.skipped else ""
@@ -131,7 +139,7 @@ class Explorer:
         self._sample = _Sample()
         self._began = self._exploring_since = now()
         self._fresh: FreshProcess | None = None
-        self.tally = Tally(time_left=self._in_time)
+        self.tally = Tally(time_left=self._in_time, most=task.bounds.losses)
         self.left = 0
         """Recoveries or runs that are still to be done."""
         self.result = Exploration(task.model)
@@ -241,16 +249,14 @@ class Explorer:
         return now() - self._exploring_since <= self._task.bounds.seconds * share
 
     def _check_uncrashed(self, life: Life) -> Steps:
-        last = len(life.trace.items)
-        (cut,) = (cut for cut in cuts(life.trace, "kill") if cut.index == last)
-        end = State(dataclasses.replace(life, model="kill"), cut, cut.kept)
+        end = end_state(life)
         self._sample.take(end)
         error = yield from self.check(end)
         if error is not None:
             raise CheckFails(
-                f"your check fails without a crash: {_said(error)}. It was given the disk of a run "
+                f"your check fails without a crash: {named(error)}. It was given the disk of a run "
                 "that ended well. Mend the check, or what it calls, before asking about crashes."
-            ) from error
+            ) from error  # which pytest shows, with all that it says
 
     def check(self, state: State) -> Generator[Call, Any, BaseException | None]:
         """Build a disk and check it; give what the check raised."""
@@ -300,24 +306,32 @@ class Explorer:
     def _violated(self, state: State, error: BaseException) -> Steps:
         """Shrink a violation and tell it, unless it exists only in this process."""
         if self._compare(state, _said(error)):
-            shrink = Shrink(state, error, self.check, _SHRINKS)
+            shrink = Shrink(state, error, self.check)
             yield from shrink.steps()
-            yield from self._tell(shrink.state, shrink.error, "{0}.")
+            yield from self._mend(shrink.state, shrink.error, "{0}.")
 
-    def _tell(self, state: State, error: BaseException, counts: str) -> Steps:
+    def _mend(self, state: State, error: BaseException, counts: str) -> Steps:
         """Look for what would mend a violation, and raise it."""
-        task = self._task
-        replay = str(ReplayId(task.ordinal, state.ids()))
-        self.result.verdict, self.result.replay = "VIOLATED", replay
         self.count()
+        counts = counts.format(self.result)  # before other disks are looked at
         advice = yield from self._advise(state)
+        self.tell(state, error, advice, counts)
+
+    def tell(self, state: State, error: BaseException, advice: list[str], counts: str) -> NoReturn:
+        """Raise a violation.
+
+        Raises:
+            Violation: always; the text is the report.
+        """
+        task = self._task
+        replay = str(state.replay_id(task.ordinal))
+        self.result.verdict, self.result.replay = "VIOLATED", replay
         self._build(state)
         kept_at = task.keep(task.home) if task.keep else None
-        text = report(
-            state, error, advice, counts.format(self.result), kept_at, (task.test, replay) if task.test else None
-        )
+        text = report(state, error, advice, counts, kept_at, (task.test, replay) if task.test else None)
+        kind = ErrorBug if state.life.struck else CrashBug
         # The report says what the check said and where, so the error is not shown again.
-        raise CrashBug(text.replace(str(task.home.path), "home"), replay) from None
+        raise kind(text.replace(str(task.home.path), "home"), replay) from None
 
     def _advise(self, state: State) -> Generator[Call, Any, list[str]]:
         """Look for the fsyncs that are missing, one after the other, until no disk breaks the check."""
@@ -349,6 +363,9 @@ class Explorer:
         return len(broken), tried, min(broken, key=lambda state: len(state.lost()), default=None)
 
     def _replay(self, life: Life, replay: ReplayId) -> Steps:
+        self.result.replayed = True
+        if replay.failed is not None:
+            raise has_changed(replay.failed)
         crash, *later = replay.crashes
         state = find(dataclasses.replace(life, model=crash.model), crash)
         for crash in later:
@@ -359,7 +376,7 @@ class Explorer:
         self.result.model, self.result.tried = state.life.model, 1
         error = yield from self.check(state)
         if error is not None and self._compare(state, _said(error)):
-            yield from self._tell(state, error, "This is one disk, replayed.")
+            yield from self._mend(state, error, REPLAYED)
 
     def _compare(self, state: State, said: Verdict) -> bool:
         """Check a state once more where the workload never ran; tell whether that agrees."""

@@ -5,12 +5,14 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from types import ModuleType
 
 from pyfakefs import fake_filesystem, helpers
 from pyfakefs.fake_filesystem_unittest import Patcher
+
+__all__ = ["FakeDisk"]
 
 
 class FakeDisk:
@@ -50,12 +52,14 @@ class FakeDisk:
 
 
 @contextlib.contextmanager
-def fake_disk() -> Iterator[FakeDisk]:
-    """Put a fake disk in the place of the real one."""
+def fake_disk(folders: Iterable[Path] = ()) -> Iterator[FakeDisk]:
+    """Put a fake disk in the place of the real one. It has `folders`, empty."""
     helpers.set_uid(1)  # an ordinary user from the first file on: root may change what is read-only
     try:
         with Patcher(additional_skip_names=_pytest_modules()) as patcher:
             assert patcher.fs is not None
+            for folder in folders:
+                os.makedirs(folder, exist_ok=True)
             yield FakeDisk(patcher.fs)
     finally:
         helpers.reset_ids()

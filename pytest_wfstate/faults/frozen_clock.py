@@ -9,6 +9,8 @@ from typing import Any
 
 from freezegun import freeze_time
 
+__all__ = ["FrozenClock"]
+
 START = datetime.datetime(2026, 1, 1, 12, 0, tzinfo=datetime.UTC)
 
 

@@ -150,7 +150,10 @@ class Log:
         library: Line | None = None
         while frame is not None:
             # Our own frames are told by their module: f_code is audited, which costs more than all the rest of this.
-            if not _is_ours(frame.f_globals.get("__name__")):
+            module = frame.f_globals.get("__name__") or ""
+            if module.startswith("_pytest."):
+                break  # it has called the test
+            if not _is_ours(module):
                 code = frame.f_code
                 if is_users(code.co_filename):
                     line = _line(code.co_filename, frame.f_lineno, code.co_name)
@@ -268,8 +271,8 @@ _line = functools.lru_cache(maxsize=4096)(Line)
 
 
 @functools.cache
-def _is_ours(module: str | None) -> bool:
-    return module is not None and module.startswith("pytest_wfstate.")
+def _is_ours(module: str) -> bool:
+    return module.startswith("pytest_wfstate.")
 
 
 def _content(found: os.stat_result, source: Any) -> bytes:

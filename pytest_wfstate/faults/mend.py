@@ -1,15 +1,19 @@
-"""Mends: the fsync that is missing, found by putting one into the trace and looking what it makes impossible."""
+"""Mends: the fsync that is missing, found by putting one into the trace and looking what it makes impossible.
+
+Of SQLite's files it is the pragma that is missing, which is found in the same way.
+"""
 
 from __future__ import annotations
 
 import dataclasses
 import itertools
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from pytest_wfstate.faults.models import cuts
 from pytest_wfstate.faults.ops import (
     Ack,
     Allocate,
+    Called,
     Create,
     Effect,
     Fsync,
@@ -17,23 +21,25 @@ from pytest_wfstate.faults.ops import (
     Link,
     Node,
     Rename,
+    Sync,
     Trace,
     Truncate,
     Unlink,
     Write,
 )
+from pytest_wfstate.faults.pragma import LEVELS, Database, database_of
 from pytest_wfstate.faults.states import Life, State
-from pytest_wfstate.faults.violation import Words
+from pytest_wfstate.faults.words import Words
 
 _MOST_LOOKED_AT = 200  # choices of one cut
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Mend:
-    """An fsync that is missing."""
+    """Something that is missing: an fsync, or a pragma."""
 
     life: Life
-    """The same run with that fsync in it."""
+    """The same run with it."""
     advice: str
 
 
@@ -47,22 +53,49 @@ class _Missing:
     advice: str
 
 
+Around = Callable[[int, Item], tuple[list[Node], list[Node]]]
+"""Tells what is brought to the disk right before and right after an item."""
+
+
 def first_mend(state: State) -> Mend | None:
-    """Give an fsync that would make a state impossible, if there is one."""
+    """Give what would make a state impossible, if there is something."""
     for index in state.lost():
-        for missing in _places(state, index):
-            life, moved = _with_fsyncs(state.life, missing)
+        for advice, around in _candidates(state, index):
+            life, moved = _with_fsyncs(state.life, around)
             if not _is_possible(state, life, moved):
-                return Mend(life, missing.advice)
+                return Mend(life, advice)
     return None
+
+
+def _candidates(state: State, index: int) -> Iterator[tuple[str, Around]]:
+    """Give what may bring a lost item to the disk, in words and as fsyncs."""
+    database = _database(state, index)
+    if database is not None:
+        for level in LEVELS:
+            yield f"PRAGMA synchronous={level} for {database.name}", _pragma(database, level)
+    else:
+        for missing in _places(state, index):
+            yield missing.advice, _fsync(state.life, missing)
+
+
+def _database(state: State, index: int) -> Database | None:
+    item = state.life.trace.items[index]
+    return None if isinstance(item, Sync | Ack | Effect | Called) else database_of(state.life.trace, item.node)
 
 
 def no_mend(state: State) -> list[str]:
     """Say why no fsync would help."""
-    lost = [state.life.trace.items[index] for index in state.lost()]
+    lost = state.lost()
+    databases = [_database(state, index) for index in lost or range(max(0, state.cut.index - 1), state.cut.index)]
+    if any(database and not database.has_journal for database in databases):
+        return [
+            "No fsync would prevent it: SQLite keeps no journal on the disk, and changes the database in place.",
+            "PRAGMA journal_mode=WAL makes it keep one, and so does DELETE.",
+        ]
     if not lost:
-        return ["Nothing was lost: it is the order of the steps that leaves this disk. No fsync would prevent it."]
-    if all(isinstance(item, Write | Truncate | Allocate) for item in lost):
+        what = "The second crash lost nothing" if state.life.first else "Nothing was lost"
+        return [f"{what}: it is the order of the steps that leaves this disk. No fsync would prevent it."]
+    if all(isinstance(state.life.trace.items[index], Write | Truncate | Allocate) for index in lost):
         return [
             "No fsync would prevent it: the file is changed in place, and a crash can come in the middle of that.",
             "Write a new file beside it, fsync that, and rename it over the old one.",
@@ -112,21 +145,33 @@ def _folders(item: Item) -> list[Node]:
     return [item.folder] if isinstance(item, Create | Link | Unlink) else []
 
 
-def _with_fsyncs(life: Life, missing: _Missing) -> tuple[Life, list[int]]:
-    """Put the fsync into the trace, at every op that the same line of code did; tell where each item went."""
+def _fsync(life: Life, missing: _Missing) -> Around:
+    """Have the fsync at every op that the same line of code did."""
     line = life.trace.items[missing.op]
-    items: list[Item] = []
-    moved: list[int] = []
-    for number, item in enumerate(life.trace.items):
+
+    def around(number: int, item: Item) -> tuple[list[Node], list[Node]]:
         alike = number == missing.op or (
             type(item) is type(line) and line.where is not None and item.where == line.where
         )
-        if alike and missing.before:
-            items.append(Fsync(_like(missing.node, line, item)))
+        nodes = [_like(missing.node, line, item)] if alike else []
+        return (nodes, []) if missing.before else ([], nodes)
+
+    return around
+
+
+def _pragma(database: Database, level: str) -> Around:
+    return lambda _, item: ([], list(database.fsyncs_after(item, level)))
+
+
+def _with_fsyncs(life: Life, around: Around) -> tuple[Life, list[int]]:
+    """Put fsyncs into the trace; tell where each item went."""
+    items: list[Item] = []
+    moved: list[int] = []
+    for number, item in enumerate(life.trace.items):
+        before, after = around(number, item)
+        items += map(Fsync, before)
         moved.append(len(items))
-        items.append(item)
-        if alike and not missing.before:
-            items.append(Fsync(_like(missing.node, line, item)))
+        items += [item, *map(Fsync, after)]
     moved.append(len(items))
     since = moved[life.since] if life.since else 0
     return dataclasses.replace(life, trace=Trace(life.trace.start, items), since=since), moved

@@ -15,7 +15,7 @@ import dataclasses
 from collections.abc import Iterator, Sequence
 from typing import Literal, get_args
 
-from pytest_wfstate.faults.cut import Cut, Data, Dial, Known, Model, Names, Position
+from pytest_wfstate.faults.cut import MOST, Cut, Data, Dial, Known, Model, Names, Position
 from pytest_wfstate.faults.log import OUTSIDE
 from pytest_wfstate.faults.ops import (
     Allocate,
@@ -37,20 +37,29 @@ from pytest_wfstate.faults.volatile import Change, File, Resize
 MODELS: tuple[Model, ...] = get_args(Model)
 
 
-def cuts(trace: Trace, model: Model) -> Iterator[Cut]:
-    """Give every cut of a trace, with what can be lost there."""
-    disk = _Disk(trace, model)
+def cuts(trace: Trace, model: Model, most: float = MOST) -> Iterator[Cut]:
+    """Give every cut of a trace, with what can be lost there: of each part the first `most` ways."""
+    disk = _Disk(trace, model, most)
     yield disk.cut()
     for index, item in enumerate(trace.items):
         disk.take(index, item)
         yield disk.cut()
 
 
+def last_cut(trace: Trace, model: Model) -> Cut:
+    """Give the cut at the end of a trace."""
+    disk = _Disk(trace, model, MOST)
+    for index, item in enumerate(trace.items):
+        disk.take(index, item)
+    return disk.cut()
+
+
 class _Disk:
     """A disk on its way through a trace."""
 
-    def __init__(self, trace: Trace, model: Model) -> None:
+    def __init__(self, trace: Trace, model: Model, most: float) -> None:
         self._model = model
+        self._most = most
         start = trace.start.copy()
         self._known = Known(start.kinds, start.targets, start.data, {})
         self._entries = start.entries
@@ -87,7 +96,7 @@ class _Disk:
         if self._model == "kill":
             self._keep_names(self._volatile)
         if self._names is None:
-            self._names = Names(self._entries, self._volatile, self._model, list(self._name_dials()))
+            self._names = Names(self._entries, self._volatile, self._model, list(self._name_dials()), self._most)
         data = {**self._known.data, **{node: file.base for node, file in self._files.items()}}
         known = dataclasses.replace(self._known, data=data)
         files = {node: self._part(node, file) for node, file in self._files.items() if file.pieces or file.sizes}
@@ -98,7 +107,7 @@ class _Disk:
         version, part = self._parts.get(node, (-1, None))
         if part is None or version != file.version:
             dials = _write_dial(file) if self._model == "kill" else _file_dials(file, self._model)
-            part = Data(file.copy(), self._model, list(dials))
+            part = Data(file.copy(), self._model, list(dials), self._most)
             self._parts[node] = (file.version, part)
         return part
 

@@ -89,6 +89,20 @@ class Point:
         return text if self.nth == 1 else f"{text}, time {self.nth}"
 
 
+def need_point(at: object) -> None:
+    """Refuse what is no point, such as the bare name of an op.
+
+    Raises:
+        TypeError: it is none.
+    """
+    if not isinstance(at, Point):
+        what = repr(at) if isinstance(at, str) else "..."
+        raise TypeError(
+            f"at is {at!r}, which is no point to die at: it does not say on which side of it. "
+            f"Give at=crash.before({what}), crash.after({what}) or crash.between(first, last)."
+        )
+
+
 class _Thread(threading.local):
     doing: Intent | None = None
     """The op that this thread is about to do."""

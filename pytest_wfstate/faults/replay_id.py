@@ -2,7 +2,8 @@
 
 `posix-4-0.1.1-83dea0de` is the model, the cut, the dials that are not at 0 (part, dial, position) and the fingerprint
 of the run. `2:` before it says that it is of the second exploration of the test; a `+` joins the crash of a run and
-that of its recovery.
+that of its recovery. `EIO-3-83dea0de` is an I/O error: its name, which op failed, and the fingerprint of that run. A
+`+` joins it and a later crash.
 """
 
 from __future__ import annotations
@@ -16,7 +17,11 @@ from pytest_wfstate.faults.cut import Model
 
 _DIAL = r"\d+\.\d+\.\d+"
 _CRASH = rf"(?:kill|ext4|xfs|posix)-\d+-(?:0|{_DIAL}(?:_{_DIAL})*)-[0-9a-f]{{8}}"
-_ID = re.compile(rf"(?:(?P<ordinal>[1-9]\d*):)?(?P<crashes>{_CRASH}(?:\+{_CRASH})?)")
+_FAILED = r"(?:short|E[0-9A-Z]+)-[1-9]\d*-[0-9a-f]{8}"
+_ID = re.compile(
+    rf"(?:(?P<ordinal>[1-9]\d*):)?"
+    rf"(?:(?P<crashes>{_CRASH}(?:\+{_CRASH})?)|(?P<failed>{_FAILED})(?:\+(?P<later>{_CRASH}))?)"
+)
 
 
 class NoReplayId(WfstateError, ValueError):
@@ -25,6 +30,8 @@ class NoReplayId(WfstateError, ValueError):
 
 class TraceChanged(WfstateError, LookupError):
     """A replay id is of another run than this one."""
+
+    __module__ = "pytest_wfstate"
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -50,11 +57,31 @@ class CrashId:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
+class FailedId:
+    """An I/O error of a replay id."""
+
+    error: str
+    number: int
+    """Which op failed, counted from 1."""
+    fingerprint: str
+
+    @classmethod
+    def read(cls, text: str) -> Self:
+        """Read what `_FAILED` matches."""
+        error, number, fingerprint = text.split("-")
+        return cls(error, int(number), fingerprint)
+
+    def __str__(self) -> str:
+        return f"{self.error}-{self.number}-{self.fingerprint}"
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
 class ReplayId:
-    """A violation: which exploration of its test found it, and its one or two crashes."""
+    """A violation: which exploration of its test found it, its one or two crashes, and the I/O error before them."""
 
     ordinal: int
     crashes: tuple[CrashId, ...]
+    failed: FailedId | None = None
 
     @classmethod
     def read(cls, text: str) -> Self:
@@ -66,8 +93,13 @@ class ReplayId:
         found = _ID.fullmatch(text)
         if found is None:
             raise NoReplayId(f"{text!r} is no replay id. Copy it from the end of a violation's report.")
-        return cls(int(found["ordinal"] or 1), tuple(map(CrashId.read, found["crashes"].split("+"))))
+        crashes = found["crashes"] or found["later"]
+        return cls(
+            int(found["ordinal"] or 1),
+            tuple(map(CrashId.read, crashes.split("+"))) if crashes else (),
+            FailedId.read(found["failed"]) if found["failed"] else None,
+        )
 
     def __str__(self) -> str:
         ordinal = f"{self.ordinal}:" if self.ordinal > 1 else ""
-        return ordinal + "+".join(map(str, self.crashes))
+        return ordinal + "+".join(map(str, [*([self.failed] if self.failed else []), *self.crashes]))

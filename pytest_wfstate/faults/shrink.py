@@ -10,6 +10,8 @@ from typing import Any
 from pytest_wfstate.faults.models import cuts
 from pytest_wfstate.faults.states import State
 
+_TRIES = 300  # checks that shrinking one violation may cost
+
 Check = Callable[[State], Generator[Any, Any, BaseException | None]]
 """Gives the calls to make, and returns what the check raised."""
 
@@ -17,7 +19,7 @@ Check = Callable[[State], Generator[Any, Any, BaseException | None]]
 class Shrink:
     """One violation on its way to a smaller one. `tries` is how many checks that may cost."""
 
-    def __init__(self, state: State, error: BaseException, check: Check, tries: int) -> None:
+    def __init__(self, state: State, error: BaseException, check: Check, tries: int = _TRIES) -> None:
         self.state = state
         self.error = error
         self._check = check

@@ -9,17 +9,38 @@ import operator
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
-from pytest_wfstate.faults.cut import Choice, Cut, Model
-from pytest_wfstate.faults.models import cuts
-from pytest_wfstate.faults.ops import OPS, PAGE, Ack, Effect, Item, Trace, Tree, Write
-from pytest_wfstate.faults.replay_id import CrashId, TraceChanged
+from pytest_wfstate.faults.cut import MOST, Choice, Cut, Model
+from pytest_wfstate.faults.log import OUTSIDE
+from pytest_wfstate.faults.models import cuts, last_cut
+from pytest_wfstate.faults.ops import HOME, OPS, PAGE, Ack, Effect, Item, Line, Node, Trace, Tree, Write
+from pytest_wfstate.faults.replay_id import CrashId, FailedId, ReplayId, TraceChanged
 
+# A failure is shown at the line of the test that asked for it.
+__tracebackhide__ = True
+
+_NODES = ("node", "folder", "new_folder", "replaced")
+_DETAILS = ("kind", "data_only", "failed", "world", "returned")
 _LOOKS = 50  # before the clock is asked
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
+class Struck:
+    """An op that was made to fail in a run, and what became of that."""
+
+    kind: str
+    error: str
+    number: int
+    """Which op of the run it was, counted from 1."""
+    told: str
+    """What failed, and how, in words."""
+    reaction: str
+    """What the workload made of it, in words."""
+    where: Line | None = None
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
 class Life:
-    """What led to a crash: one run, or a run, its crash, and the recovery that crashed as well."""
+    """What led to a disk: one run, or a run, its crash, and the recovery that crashed as well."""
 
     trace: Trace
     model: Model
@@ -29,6 +50,10 @@ class Life:
     """The first cut that belongs to the last run."""
     first: State | None = None
     """The crash before it, if the last run is a recovery."""
+    struck: Struck | None = None
+    """What failed in the run, if something was made to."""
+    ended: bool = False
+    """Whether the run came to its end: then there was no crash."""
 
     def acked(self, cut: int) -> list[Any]:
         """Give what had been acknowledged."""
@@ -47,8 +72,14 @@ class Life:
         return states
 
     def fingerprint(self) -> str:
-        """Give a word for the shape of the trace, the same in every run that does the same ops."""
-        shape = [_shape(item) for item in self.trace.items]
+        """Give a word for the shape of the trace, the same in every run that does the same ops.
+
+        What files hold and what names read like may differ between two runs of the same code: there are times in them,
+        and random parts. So a file or a name stands in it by when it was first used. The same name again is told from
+        another one, and a name that is taken from one that is free. What is not told is a program that calls all its
+        files by other names and does the same to them.
+        """
+        shape = [*_shapes(self.trace.items), self.struck and self.struck.kind]
         return hashlib.sha256(repr(shape).encode()).hexdigest()[:8]
 
 
@@ -77,8 +108,14 @@ class State:
         setting = (*self.choice[part][:dial], position, *self.choice[part][dial + 1 :])
         return dataclasses.replace(self, choice=(*self.choice[:part], setting, *self.choice[part + 1 :]))
 
+    def replay_id(self, ordinal: int) -> ReplayId:
+        """Give the word by which this state is found again in another run of the test."""
+        struck = self.life.struck
+        failed = FailedId(struck.error, struck.number, self.life.fingerprint()) if struck else None
+        return ReplayId(ordinal, () if self.life.ended else self.ids(), failed)
+
     def ids(self) -> tuple[CrashId, ...]:
-        """Give the words by which this state is found again in another run, one for each crash."""
+        """Give the words for its crashes."""
         turned = (
             (part, dial, position)
             for part, setting in enumerate(self.choice)
@@ -101,6 +138,8 @@ class Tally:
     is_over: bool = False
     """Whether there was no time left to look for more."""
     time_left: Callable[[], bool] = lambda: True
+    most: float = MOST
+    """How many ways to lose of one file, or of the names, at one cut are looked at."""
     _markers: dict[int, Item] = dataclasses.field(default_factory=dict)
     _last: tuple[State, Tree] | None = None
 
@@ -140,9 +179,15 @@ class Tally:
         return self.possible - max(self.all_seen, min(self.looked, self.possible))
 
 
+def end_state(life: Life) -> State:
+    """Give the disk of a run that came to its end."""
+    cut = last_cut(life.trace, "kill")
+    return State(dataclasses.replace(life, model="kill", since=cut.index), cut, cut.kept)
+
+
 def distinct_states(life: Life, tally: Tally) -> Iterator[State]:
     """Give each disk once, with the same promises made: all prefixes first, then one loss each, then the rest."""
-    at = [cut for cut in cuts(life.trace, life.model) if cut.index >= life.since]
+    at = [cut for cut in cuts(life.trace, life.model, tally.most) if cut.index >= life.since]
     tally.possible += sum(cut.possible for cut in at)
     waiting = [(cut, itertools.groupby(cut.choices(), key=operator.itemgetter(0))) for cut in at]
     while waiting and not tally.is_over:
@@ -169,11 +214,16 @@ def find(life: Life, wanted: CrashId) -> State:
         found = (cut for cut in cuts(life.trace, life.model) if cut.index == wanted.cut >= life.since)
         state = next((State(life, cut, choice) for cut in found if (choice := _turned(cut, wanted))), None)
     if state is None:
-        raise TraceChanged(
-            f"the run does not do what it did when '{wanted}' was made: the code or the test has changed since. "
-            "The disk of then cannot be found. Run the test without --wfstate-replay."
-        )
+        raise has_changed(wanted)
     return state
+
+
+def has_changed(wanted: CrashId | FailedId) -> TraceChanged:
+    """Make the error that says that a replay id is of another run."""
+    return TraceChanged(
+        f"the run does not do what it did when '{wanted}' was made: the code or the test has changed since. "
+        "The disk of then cannot be found. Run the test without --wfstate-replay."
+    )
 
 
 def _turned(cut: Cut, wanted: CrashId) -> Choice | None:
@@ -209,7 +259,16 @@ def _digest(tree: Tree) -> bytes:
     return digest.digest()
 
 
-def _shape(item: Item) -> tuple[Any, ...]:
-    pages = len(item.data) // PAGE if isinstance(item, Write) else 0
-    details = [getattr(item, name, None) for name in ("node", "folder", "new_folder", "kind", "data_only", "world")]
-    return type(item).__name__, pages, *details
+def _shapes(items: Iterable[Item]) -> Iterator[tuple[Any, ...]]:
+    """Give what counts of each item in a fingerprint."""
+    nodes: dict[Node | None, Node | None] = {None: None, HOME: HOME, OUTSIDE: OUTSIDE}
+    names: dict[tuple[Any, str], int] = {}
+    for item in items:
+        known = [nodes.setdefault(getattr(item, name, None), len(nodes)) for name in _NODES]
+        used = [
+            names.setdefault((getattr(item, folder), getattr(item, name)), len(names))
+            for folder, name in (("folder", "name"), ("new_folder", "new_name"))
+            if hasattr(item, folder)
+        ]
+        pages = len(item.data) // PAGE if isinstance(item, Write) else 0
+        yield type(item).__name__, pages, *known, *used, *(getattr(item, name, None) for name in _DETAILS)

@@ -37,6 +37,12 @@ def call(function: Callable[..., Any], *args: Any) -> Any:
     return asyncio.run(_wait(result)) if inspect.isawaitable(result) else result
 
 
+async def acall(function: Callable[..., Any], *args: Any) -> Any:
+    """Make one call on the running loop, and wait for its result if it is async."""
+    result = function(*args)
+    return await result if inspect.isawaitable(result) else result
+
+
 async def arun(steps: Steps) -> Any:
     """Make the calls that `steps` asks for, on the running loop."""
     try:
@@ -44,9 +50,7 @@ async def arun(steps: Steps) -> Any:
         while True:
             try:
                 function, args = asked
-                result = function(*args)
-                if inspect.isawaitable(result):
-                    result = await result
+                result = await acall(function, *args)
             except BaseException as error:
                 asked = steps.throw(error)
             else:

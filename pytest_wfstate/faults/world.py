@@ -19,8 +19,24 @@ from pytest_wfstate.faults.world_state import WorldState, alike
 
 # Special methods are looked up on the type, so a stand-in needs its own. The first only look.
 _LOOKS = ("__len__", "__iter__", "__contains__", "__getitem__", "__bool__", "__eq__", "__str__", "__reversed__")
-_CHANGES = ("__call__", "__setitem__", "__delitem__", "__setattr__", "__iadd__", "__ior__", "__next__")
-_ACTS = (*_CHANGES, "__enter__", "__exit__", "__aenter__", "__aexit__")
+_CHANGES = ("__call__", "__setitem__", "__delitem__", "__setattr__", "__next__")
+# What changes an object in place.
+_IN_PLACE = {
+    "__iadd__": "+=",
+    "__isub__": "-=",
+    "__imul__": "*=",
+    "__imatmul__": "@=",
+    "__itruediv__": "/=",
+    "__ifloordiv__": "//=",
+    "__imod__": "%=",
+    "__ipow__": "**=",
+    "__ilshift__": "<<=",
+    "__irshift__": ">>=",
+    "__iand__": "&=",
+    "__ixor__": "^=",
+    "__ior__": "|=",
+}
+_ACTS = (*_CHANGES, *_IN_PLACE, "__enter__", "__exit__", "__aenter__", "__aexit__")
 
 
 class Remote(Protocol):
@@ -208,8 +224,19 @@ def _stand_in(world: _World, worlds: Worlds) -> Any:
     def look(name: str) -> Callable[..., Any]:
         return lambda _, *args: worlds.look(world.number, name, args)
 
+    def refuse(operator: str) -> Callable[..., Any]:
+        # An object that only has __add__ is not changed by `+=`: another one takes its place, which is no world.
+        def refusing(_: Any, value: Any) -> Any:
+            raise TypeError(
+                f"`{operator} {value!r}` would not change the world {world.target!r}, but put another object in the "
+                "place of its stand-in. Give it a method that changes it, and call that."
+            )
+
+        return refusing
+
     real = type(world.target)
     members: dict[str, Any] = {name: look(name) for name in _LOOKS if hasattr(real, name)}
+    members |= {name: refuse(_IN_PLACE[name]) for name in _IN_PLACE if hasattr(real, f"__{name[3:]}")}
     members |= {name: act(name) for name in _ACTS if hasattr(real, name)}
     members["__getattr__"] = lambda _, name: worlds.read(world.number, name)
     members["__repr__"] = lambda _: repr(world.target)
@@ -221,6 +248,8 @@ def _stand_in(world: _World, worlds: Worlds) -> Any:
 def _text(target: Any, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
     """Say what a call does, as it stands in the code that makes it."""
     shown = [repr(arg) for arg in args] + [f"{key}={value!r}" for key, value in kwargs.items()]
+    if name in _IN_PLACE:
+        return f"{_IN_PLACE[name]} {shown[0]}"
     match name:
         case "__setitem__":
             return f"[{shown[0]}] = {shown[1]}"

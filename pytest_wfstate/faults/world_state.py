@@ -20,6 +20,8 @@ _LOCKS = (type(threading.Lock()), type(threading.RLock()), threading.Condition, 
 class CannotCopy(WfstateError, TypeError):
     """The state of a world cannot be kept and put back."""
 
+    __module__ = "pytest_wfstate"
+
 
 class WorldState:
     """How to keep the state of an object: by `save` and `load` if they are given, else by copying what it holds.

@@ -20,8 +20,8 @@ _PATIENCE = 1.0  # seconds before a live line is shown
 _PACE = 0.2
 
 
-def settings(request: pytest.FixtureRequest, profile: str, model: Any) -> Settings:
-    """Give the settings of one test's `crash` fixture."""
+def settings(request: pytest.FixtureRequest, profile: str, model: Any, home: str) -> Settings:
+    """Give the settings of one test's `crash` fixture; `home` names the folder that workloads are given."""
     config = request.config
     keep, replay = config.getoption("--wfstate-keep"), config.getoption("--wfstate-replay")
     progress = _Progress(config)
@@ -33,6 +33,7 @@ def settings(request: pytest.FixtureRequest, profile: str, model: Any) -> Settin
     return Settings(
         model=model,
         bounds=PROFILES[profile],
+        home=home,
         test=request.node.nodeid,
         replay=ReplayId.read(replay) if replay else None,
         keep=_keeper(request, Path(keep)) if keep else None,
@@ -75,6 +76,8 @@ def _properties(result: Exploration) -> list[tuple[str, Any]]:
     ]
     if result.verdict == "CLEAN" and result.skipped:
         found.append(("wfstate_bounded", True))
+    if result.replayed:
+        found.append(("wfstate_replayed", True))
     return [*found, ("wfstate_replay", result.replay)] if result.replay else found
 
 

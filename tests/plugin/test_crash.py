@@ -72,6 +72,23 @@ def test_a_charge_is_remembered(crash):
     crash.explore(workload, check)
 """
 
+CARELESS = """
+from notes import read, save
+
+
+def test_it(crash):
+    def workload(home):
+        try:
+            save(home, "text")
+        except OSError:
+            pass
+
+    def check(disk):
+        assert read(disk.home) == "text" or not (disk.home / "note.tmp").exists()
+
+    crash.errors(workload, check, errors=("EIO",))
+"""
+
 SOUND = """
 from notes import read, save_well
 
@@ -127,6 +144,10 @@ class TestViolation:
         assert "pytest_wfstate/faults" not in result.stdout.str()
         assert "contextlib.py" not in result.stdout.str()
 
+    def test_has_room_in_the_short_summary(self, pytester: pytest.Pytester, run: Run) -> None:
+        pytester.makepyfile(test_b=BROKEN.replace("test_a_charge_is_remembered", "test_it"))
+        run().stdout.fnmatch_lines(["FAILED test_b.py::test_it - pytest_wfstate.CrashBug: a power cut*"])
+
     @pytest.mark.parametrize(
         ("body", "error"),
         [
@@ -164,6 +185,32 @@ class TestViolation:
         if "asyncio" not in body:
             assert all(line.startswith("test_other_failures_point_there_too.py") for line in shown), shown
 
+    @pytest.mark.parametrize("call", ["explore", "errors"])
+    def test_a_check_that_always_fails_is_shown_once(self, pytester: pytest.Pytester, run: Run, call: str) -> None:
+        pytester.makepyfile(
+            test_it=f"""
+            from notes import save
+
+            def test_it(crash):
+                def check(disk):
+                    raise ValueError("I never pass")
+
+                crash.{call}(lambda home: save(home, "text"), check)
+            """
+        )
+        result = run()
+        what = "a crash" if call == "explore" else "any error"
+        result.stdout.fnmatch_lines(
+            [
+                '>       raise ValueError("I never pass")',
+                "E       ValueError: I never pass",
+                f">       crash.{call}(*",
+                f"E       pytest_wfstate.CheckFails: your check fails without {what}: ValueError at test_it.py:5. It *",
+                "test_it.py:7: CheckFails",
+            ]
+        )
+        assert said(result).count("I never pass") == 1
+
     def test_an_exception_of_the_workload_is_shown_where_it_was_raised(
         self, pytester: pytest.Pytester, run: Run
     ) -> None:
@@ -181,6 +228,39 @@ class TestViolation:
         assert "pytest_wfstate/faults" not in result.stdout.str()
 
 
+class TestFakeDisk:
+    """The lab works on real files, so it refuses a disk that is not there."""
+
+    WORDS = "crash and fake_disk cannot be used in one test: the lab records what is done to real files"
+
+    @pytest.mark.parametrize("call", ["explore", "errors", "kill", "points"])
+    def test_asked_for_after_crash_is_refused_where_the_lab_is_used(
+        self, pytester: pytest.Pytester, run: Run, call: str
+    ) -> None:
+        arguments = {"kill": ", at=crash.before('write')", "points": ""}.get(call, ", print")
+        pytester.makepyfile(f"def test_it(crash, fake_disk):\n    crash.{call}(print{arguments})")
+        result = run()
+        result.assert_outcomes(failed=1)
+        result.stdout.fnmatch_lines([f">*crash.{call}(*", f"E*NoRealDisk: {self.WORDS}*", "*.py:2: NoRealDisk"])
+        assert "pytest_wfstate/faults" not in result.stdout.str()
+
+    @pytest.mark.parametrize("fixture", ["fake_disk", "fs"])
+    def test_asked_for_before_crash_is_refused_at_once(self, pytester: pytest.Pytester, run: Run, fixture: str) -> None:
+        pytester.makepyfile(f"def test_it({fixture}, crash): pass")
+        result = run()
+        result.assert_outcomes(errors=1)
+        assert self.WORDS in result.stdout.str()
+        assert "plugin.py" not in result.stdout.str()
+
+    def test_of_another_test_does_no_harm(self, pytester: pytest.Pytester, run: Run) -> None:
+        pytester.makepyfile(test_a="def test_it(fake_disk): pass", test_b=SOUND)
+        run().assert_outcomes(passed=2)
+
+    def test_is_refused_before_anything_of_the_lab_is_loaded(self, pytester: pytest.Pytester) -> None:
+        pytester.makepyfile(test_a="def test_it(fake_disk, crash): pass", test_b=SOUND)
+        pytester.runpytest_subprocess(*OTHERS).assert_outcomes(passed=1, errors=1)
+
+
 class TestReplay:
     def test_reproduces_it(self, pytester: pytest.Pytester, run: Run) -> None:
         pytester.makepyfile(test_bank=BROKEN)
@@ -191,11 +271,22 @@ class TestReplay:
         assert said(again).split("posix:")[0].split("This is")[0] == said(first).split("posix:")[0]
         assert "This is one disk, replayed." in said(again)
 
+    def test_reproduces_an_io_error(self, pytester: pytest.Pytester, run: Run) -> None:
+        pytester.makepyfile(test_bank=CARELESS)
+        first = run()
+        assert f'Replay it:  pytest "test_bank.py::test_it" --wfstate-replay={replay_id(first)}' in said(first)
+        again = run("test_bank.py::test_it", f"--wfstate-replay={replay_id(first)}")
+        again.assert_outcomes(failed=1)
+        assert replay_id(again) == replay_id(first)
+        assert "This is one disk, replayed." in said(again)
+
     def test_passes_once_the_check_accepts_the_disk(self, pytester: pytest.Pytester, run: Run) -> None:
         pytester.makepyfile(test_bank=BROKEN)
         replay = replay_id(run())
         pytester.makepyfile(test_bank=BROKEN.replace("== order", "in (order, None)"))
-        run(f"--wfstate-replay={replay}").assert_outcomes(passed=1)
+        result = run(f"--wfstate-replay={replay}")
+        result.assert_outcomes(passed=1)
+        assert result.ret == pytest.ExitCode.OK
 
     def test_of_a_run_that_has_changed_fails(self, pytester: pytest.Pytester, run: Run) -> None:
         pytester.makepyfile(test_bank=BROKEN)
@@ -204,12 +295,40 @@ class TestReplay:
         result = run(f"--wfstate-replay={replay}")
         result.assert_outcomes(failed=1)
         assert "TraceChanged: the run does not do what it did" in result.stdout.str()
+        assert "pytest_wfstate/faults/" not in result.stdout.str()
 
     def test_of_an_exploration_that_is_not_there_is_an_error(self, pytester: pytest.Pytester, run: Run) -> None:
         pytester.makepyfile(SOUND)
         result = run("--wfstate-replay=3:posix-0-0-00000000")
         result.assert_outcomes(passed=1, errors=1)
         assert "is of exploration 3 of a test, and this test made 1" in result.stdout.str()
+
+    NOTHING = (
+        "wfstate: nothing was replayed. --wfstate-replay=posix-0-0-00000000 was given, and no test that ran came to "
+        "the exploration it is of. Run the command at the end of the violation's report: it names the test."
+    )
+
+    def test_of_nothing_is_no_success(self, pytester: pytest.Pytester, run: Run) -> None:
+        pytester.makepyfile(test_a="def test_other(): pass", test_b=SOUND)
+        result = run("-k", "other", "--wfstate-replay=posix-0-0-00000000")
+        result.assert_outcomes(passed=1, deselected=1)
+        assert result.ret == pytest.ExitCode.TESTS_FAILED
+        assert result.outlines.count(self.NOTHING) == 1
+
+    def test_of_nothing_leaves_other_exit_codes_alone(self, pytester: pytest.Pytester, run: Run) -> None:
+        pytester.makepyfile(SOUND)
+        result = run("-k", "absent", "--wfstate-replay=posix-0-0-00000000")
+        assert result.ret == pytest.ExitCode.NO_TESTS_COLLECTED
+        assert self.NOTHING in result.outlines
+        assert run("--collect-only", "--wfstate-replay=posix-0-0-00000000").ret == pytest.ExitCode.OK
+
+    def test_under_xdist_counts(self, pytester: pytest.Pytester, run: Run) -> None:
+        pytester.makepyfile(test_bank=BROKEN)
+        replay = replay_id(run())
+        pytester.makepyfile(test_bank=BROKEN.replace("== order", "in (order, None)"))
+        result = pytester.runpytest_subprocess("-n1", *OTHERS[:4], f"--wfstate-replay={replay}")
+        result.assert_outcomes(passed=1)
+        assert result.ret == pytest.ExitCode.OK
 
     def test_of_what_is_no_id_is_a_usage_error(self, pytester: pytest.Pytester, run: Run) -> None:
         pytester.makepyfile(SOUND)
@@ -226,6 +345,13 @@ class TestKeep:
         assert [path.name for path in kept.iterdir()] == ["note.tmp"]
         assert (kept / "note.tmp").read_text() == "order-1"
         assert "The disk was kept in kept/test_a_charge_is_remembered" in said(result)
+
+    def test_keeps_the_disk_of_an_io_error(self, pytester: pytest.Pytester, run: Run) -> None:
+        pytester.makepyfile(test_bank=CARELESS)
+        result = run("--wfstate-keep=kept")
+        kept = pytester.path / "kept" / "test_it"
+        assert {path.name: path.read_text() for path in kept.iterdir()} == {"note.tmp": "text"}
+        assert "The disk was kept in kept/test_it" in said(result)
 
     def test_keeps_nothing_else(self, pytester: pytest.Pytester, run: Run) -> None:
         pytester.makepyfile(SOUND)
@@ -281,6 +407,14 @@ class TestOptions:
         assert f"{source} is 'big', which is unknown. Choose among: {known}." in result.stderr.str()
 
 
+class TestUnmeasured:
+    def test_skips_with_the_reason_at_the_line_of_the_test(self, pytester: pytest.Pytester, run: Run) -> None:
+        pytester.makepyfile(test_c=UNMEASURED.replace("None)", "None, unmeasured='skip')"))
+        result = run("-rs")
+        result.assert_outcomes(skipped=1)
+        result.stdout.fnmatch_lines(["SKIPPED [[]1] test_c.py:2: NOT_MEASURED: nothing was written below home: *"])
+
+
 class TestSummary:
     def test_counts_workloads_states_and_verdicts(self, pytester: pytest.Pytester, run: Run) -> None:
         pytester.makepyfile(test_a=SOUND, test_b=BROKEN, test_c=UNMEASURED)
@@ -290,24 +424,8 @@ class TestSummary:
         assert re.fullmatch(r"wfstate: 3 workloads, \d+ states, 1 violation, 1 not measured, [\d,]+ states/s", line)
 
     def test_an_io_error_that_was_not_told_is_a_violation(self, pytester: pytest.Pytester, run: Run) -> None:
-        pytester.makepyfile(
-            """
-            from notes import read, save
-
-            def test_it(crash):
-                def workload(home):
-                    try:
-                        save(home, "text")
-                    except OSError:
-                        pass
-
-                def check(disk):
-                    assert read(disk.home) == "text"
-
-                crash.errors(workload, check)
-            """
-        )
-        assert "1 workload, 2 states, 1 violation, 0 not measured" in run().stdout.str()
+        pytester.makepyfile(CARELESS)
+        assert "1 workload, 3 states, 1 violation, 0 not measured" in run().stdout.str()
 
     def test_is_not_there_without_explorations(self, pytester: pytest.Pytester, run: Run) -> None:
         pytester.makepyfile("def test_it(crash): pass")

@@ -194,3 +194,22 @@ def test_it_works_in_a_run_of_its_own_without_the_plugin_of_pyfakefs(pytester: p
     without = ("-p", "no:hypothesispytest", "-p", "no:fakefs", "-p", "no:pytest_fakefs", "-p", "no:asyncio")
     result = pytester.runpytest_subprocess(*without)
     result.assert_outcomes(passed=1)
+
+
+@pytest.mark.parametrize("arguments", ["fake_disk, tmp_path", "tmp_path, fake_disk"])
+def test_tmp_path_is_an_empty_folder_of_it(pytester: pytest.Pytester, run: Run, arguments: str) -> None:
+    pytester.makepyfile(
+        IMPORTS
+        + f"""
+def test_it({arguments}):
+    assert os.listdir(tmp_path) == []
+    FilePausedStore(tmp_path).save(samples.paused("run-1"))
+    fake_disk.fill()
+    with pytest.raises(OSError, match="No space left"):
+        FilePausedStore(tmp_path).save(samples.paused("run-2"))
+
+def test_the_next_one_is_real(tmp_path):
+    assert not list(tmp_path.parent.glob("test_it*/*"))
+"""
+    )
+    run().assert_outcomes(passed=2)

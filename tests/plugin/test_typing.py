@@ -14,8 +14,6 @@ RIGHT = f"""
 import datetime
 
 from pytest_wfstate import {", ".join(pytest_wfstate.__all__)}
-from pytest_wfstate.faults.fake_disk import FakeDisk
-from pytest_wfstate.faults.frozen_clock import FrozenClock
 
 async def test_effects(effect_store: EffectStore) -> None:
     await effect_store.mark_step_complete("task-1", "use-1", samples.effect("use-1"))

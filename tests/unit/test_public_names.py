@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import importlib
+import pickle
 import subprocess
 import sys
 from pathlib import Path
@@ -11,6 +12,7 @@ from pathlib import Path
 import pytest
 
 import pytest_wfstate
+from pytest_wfstate import CorruptRecord, CrashBug
 
 HOMES = pytest_wfstate._HOMES
 HOME_NAMES = [(home, name) for home in HOMES for name in importlib.import_module(f"pytest_wfstate.{home}").__all__]
@@ -20,6 +22,10 @@ def python(code: str) -> str:
     """Run `code` in a new interpreter."""
     command = [sys.executable, "-c", code]
     return subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()
+
+
+def is_error(found: object) -> bool:
+    return isinstance(found, type) and issubclass(found, Exception)
 
 
 def typed_imports() -> dict[str, str]:
@@ -68,6 +74,29 @@ def test_a_type_checker_sees_each_name_where_it_is(name: str, module: str) -> No
     seen: dict[str, object] = {}
     exec(f"from {module} import {name}", seen)
     assert seen[name] is getattr(pytest_wfstate, name)
+
+
+ERRORS = [found for _, name in HOME_NAMES if is_error(found := getattr(pytest_wfstate, name))]
+
+
+@pytest.mark.parametrize("error", ERRORS)
+def test_an_error_says_that_it_is_of_the_package(error: type[Exception]) -> None:
+    """A traceback, and pytest's short summary, have room for little more than the name."""
+    assert f"{error.__module__}.{error.__qualname__}" == f"pytest_wfstate.{error.__name__}"
+
+
+@pytest.mark.parametrize("error", [error for error in ERRORS if error is not CorruptRecord])
+def test_an_error_can_be_pickled(error: type[Exception]) -> None:
+    raised = error("what it says")
+    raised.add_note("more")
+    again = pickle.loads(pickle.dumps(raised))
+    assert (type(again), str(again), vars(again)) == (error, "what it says", vars(raised))
+
+
+def test_an_error_can_be_read_where_nothing_was_loaded_yet() -> None:
+    dumped = pickle.dumps(CrashBug("what it says", "posix-0-0-00000000"))
+    code = f"import pickle; error = pickle.loads({dumped!r}); print(type(error).__name__, error.replay_id)"
+    assert python(code) == "CrashBug posix-0-0-00000000"
 
 
 @pytest.mark.parametrize("contract", ["Effect", "Paused", "Resume", "Snapshot", "Run"])

@@ -11,8 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from pytest_wfstate import Crash, Disk, ErrorBug, Exploration, NotMeasured
-from pytest_wfstate.faults.explore import Bounds, CheckFails
+from pytest_wfstate import CheckFails, Crash, Disk, ErrorBug, Exploration, NotMeasured, TraceChanged
+from pytest_wfstate.faults.explore import Bounds
+from pytest_wfstate.faults.replay_id import ReplayId
 
 from .conftest import Lab
 from .notes import read, save, sync, write
@@ -109,13 +110,16 @@ class TestStores:
         with pytest.raises(ErrorBug) as caught:
             run(crash, swallow(save_well), ("ENOSPC",))
         text = re.sub(r"   [^ ]*test_errors.py:\d+", "", str(caught.value))
-        assert text.splitlines()[:6] == [
-            "after an I/O error the check does not accept the disk.",
+        assert text.splitlines()[:9] == [
+            "an I/O error can leave a disk that the check does not accept.",
             "",
-            "  what failed     create note.tmp (op 1) failed with ENOSPC",
-            "  the workload    it went on as if nothing had happened",
             "  acknowledged    'new'",
+            "  what failed     create note.tmp (op 1) failed with ENOSPC",
+            '                      fd = os.open(home / "note.tmp", os.O_WRONLY | os.O_CREAT | os.O_TRUNC)',
+            "  the workload    it went on as if nothing had happened",
+            "  on the disk     note: 3 bytes",
             "  the check said  AssertionError: assert 'old' in ('new',)",
+            "                   +  where 'old' = read(PosixPath('home'))",
         ]
 
     def test_one_that_ignores_a_short_write_is_caught(self, crash: Crash) -> None:
@@ -131,8 +135,12 @@ class TestStores:
         with pytest.raises(ErrorBug) as caught:
             run(crash, save_with_a_second_fsync, ("EIO",))
         text = str(caught.value)
-        assert "what failed     fsync note.tmp (op 3) failed with EIO; later the power was cut, after " in text
-        assert "the workload    it went on as if nothing had happened" in text
+        assert text.startswith("an I/O error, and then a power cut (posix), can leave a disk that the check does not ")
+        assert "  what failed     fsync note.tmp (op 3) failed with EIO  " in text
+        assert "  the workload    it went on as if nothing had happened\n" in text
+        assert "  then it died    the power was cut, after " in text
+        assert "  lost            write of 3 bytes at 0 to note.tmp  " in text
+        assert "After an fsync that failed, what was dirty counts as clean" in text
 
     def test_one_that_asks_for_the_same_fsync_of_a_folder_again_is_caught(self, crash: Crash) -> None:
         def sync_home_again(home: Path, text: str) -> None:
@@ -146,7 +154,8 @@ class TestStores:
 
         with pytest.raises(ErrorBug) as caught:
             run(crash, sync_home_again, ("EIO",))
-        assert "what failed     fsync . (op 5) failed with EIO; later the power was cut" in str(caught.value)
+        assert "  what failed     fsync . (op 5) failed with EIO  " in str(caught.value)
+        assert "  lost            rename note.tmp to note  " in str(caught.value)
         assert "acknowledged    'new'" in str(caught.value)
 
     def test_one_that_breaks_afterwards_is_caught(self, crash: Crash) -> None:
@@ -268,6 +277,18 @@ class TestWrong:
         ):
             crash.errors(lambda _: None, lambda _: None, errors=("EIO", name))
 
+    def test_one_name_that_is_no_tuple_is_told(self, crash: Crash) -> None:
+        with pytest.raises(TypeError, match=r"errors is 'EIO', one string\. Give a tuple of names: errors=\('EIO',\)"):
+            crash.errors(lambda _: None, lambda _: None, errors="EIO")
+
+    def test_no_name_is_told(self, crash: Crash) -> None:
+        with pytest.raises(ValueError, match="errors names no error, so nothing would fail"):
+            crash.errors(lambda _: None, lambda _: None, errors=())
+
+    def test_a_word_for_unmeasured_that_is_unknown_is_told(self, crash: Crash) -> None:
+        with pytest.raises(ValueError, match=r"unmeasured is 'pass', which is unknown\. One of: fail, skip\."):
+            crash.errors(lambda _: None, lambda _: None, unmeasured="pass")  # type: ignore[arg-type]
+
     def test_an_exception_of_the_workload_itself_surfaces(self, crash: Crash) -> None:
         def workload(home: Path) -> None:
             save(home, "text")
@@ -313,3 +334,116 @@ class TestResult:
         explored = run(lab(bounds=Bounds(3, 600)), save_well)
         assert explored.tried == 3
         assert explored.skipped > 3
+
+
+class TestReplay:
+    """An error is found again by its name, the op that failed, and a crash if there was one."""
+
+    @staticmethod
+    def bug(crash: Crash, save: Save) -> ErrorBug:
+        with pytest.raises(ErrorBug) as caught:
+            run(crash, save)
+        return caught.value
+
+    @pytest.mark.parametrize(
+        ("save", "words"),
+        [
+            (swallow(save_well), r"ENOSPC-1-[0-9a-f]{8}"),
+            (save_without_looking, r"short-2-[0-9a-f]{8}"),
+            (save_with_a_second_fsync, r"EIO-3-[0-9a-f]{8}\+posix-\d+-[\d._]+-[0-9a-f]{8}"),
+        ],
+    )
+    def test_the_same_disk_is_reported(self, lab: Lab, save: Save, words: str) -> None:
+        first = self.bug(lab(), save)
+        assert re.fullmatch(words, first.replay_id)
+        again = self.bug(lab(replay=ReplayId.read(first.replay_id)), save)
+        assert again.replay_id == first.replay_id
+        assert str(again).splitlines()[:-1] == str(first).splitlines()[:-1]
+        assert str(again).splitlines()[-1] == "This is one disk, replayed."
+
+    def test_only_that_run_is_made_again(self, lab: Lab) -> None:
+        explored: list[Exploration] = []
+        first = self.bug(lab(), save_without_looking)
+        self.bug(lab(replay=ReplayId.read(first.replay_id), done=explored.append), save_without_looking)
+        (result,) = explored
+        assert result.replayed
+        assert result.replay == first.replay_id
+
+    def test_a_disk_that_the_check_has_come_to_accept_passes(self, lab: Lab) -> None:
+        first = self.bug(lab(), save_with_a_second_fsync)
+        crash = lab(replay=ReplayId.read(first.replay_id))
+
+        def workload(home: Path) -> None:
+            save_with_a_second_fsync(home, "new")
+            crash.ack("new")
+
+        told: list[str] = []
+        explored = crash.errors(
+            workload, lambda disk: told.append(disk.crash), setup=lambda home: save_well(home, "old")
+        )
+        assert (explored.verdict, explored.tried, explored.replayed) == ("CLEAN", 1, True)
+        assert told[0] == "nothing failed"
+        assert told[1].startswith("fsync note.tmp (op 3) failed with EIO; later the power was cut, after ")
+        assert len(told) == 2
+
+    def test_a_run_that_has_changed_is_an_error(self, lab: Lab) -> None:
+        first = self.bug(lab(), save_without_looking)
+        with pytest.raises(TraceChanged, match="the run does not do what it did when 'short-2-"):
+            run(lab(replay=ReplayId.read(first.replay_id)), save_again)
+
+    def test_another_op_in_its_place_is_an_error(self, lab: Lab) -> None:
+        """The run is the same up to the op that fails, and after it there is none."""
+
+        def explore(crash: Crash, first: Callable[[Path], None]) -> None:
+            def check(disk: Disk) -> None:
+                assert any(disk.home.iterdir())
+
+            def workload(home: Path) -> None:
+                with contextlib.suppress(OSError):
+                    first(home / "note")
+
+            crash.errors(workload, check, errors=("EIO",))
+
+        with pytest.raises(ErrorBug) as caught:
+            explore(lab(), Path.touch)
+        with pytest.raises(TraceChanged):
+            explore(lab(replay=ReplayId.read(caught.value.replay_id)), Path.mkdir)
+
+    def test_an_op_that_is_not_there_any_more_is_an_error(self, lab: Lab) -> None:
+        with pytest.raises(TraceChanged, match="the run does not do what it did when 'EIO-99-00000000' was made"):
+            run(lab(replay=ReplayId.read("EIO-99-00000000")), save_well)
+
+    def test_an_id_of_an_exploration_is_of_another_run(self, lab: Lab) -> None:
+        with pytest.raises(TraceChanged, match="'posix-1-0-00000000' was made"):
+            run(lab(replay=ReplayId.read("posix-1-0-00000000")), save_well)
+        with pytest.raises(TraceChanged, match="'EIO-1-00000000' was made"):
+            lab(replay=ReplayId.read("EIO-1-00000000")).explore(lambda home: save_well(home, "x"), lambda _: None)
+
+    def test_errors_count_among_the_explorations_of_a_test(self, lab: Lab) -> None:
+        def both(crash: Crash) -> None:
+            crash.explore(lambda home: save_well(home, "x"), lambda _: None)
+            run(crash, save_without_looking)
+
+        with pytest.raises(ErrorBug) as first:
+            both(lab())
+        assert first.value.replay_id.startswith("2:short-2-")
+        explored: list[Exploration] = []
+        with pytest.raises(ErrorBug) as again:
+            both(lab(replay=ReplayId.read(first.value.replay_id), done=explored.append))
+        assert again.value.replay_id == first.value.replay_id
+        assert [one.replayed for one in explored] == [False, True]
+
+
+def test_a_world_that_was_changed_behind_its_stand_in_is_not_measured(crash: Crash) -> None:
+    class Bank:
+        def __init__(self) -> None:
+            self.refunds: list[str] = []
+
+    bank = crash.world(Bank())
+
+    def workload(home: Path) -> None:
+        save(home, "text")
+        bank.refunds.append("order-1")
+
+    with pytest.raises(NotMeasured, match="was changed behind its stand-in"):
+        crash.errors(workload, lambda _: None)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
+import math
 import os
 import re
 import stat
@@ -137,22 +139,46 @@ class TestRunningLoop:
         with pytest.raises(CrashBug):
             asyncio.run(crash.aexplore(workload, check))
 
-    @pytest.mark.parametrize(
-        ("call", "instead"),
-        [
-            ("explore", r"await crash\.aexplore\(\.\.\.\) there"),
-            ("errors", r"await asyncio\.to_thread\(crash\.errors, \.\.\.\) there"),
-            ("kill", r"await asyncio\.to_thread\(crash\.kill, \.\.\.\) there"),
-        ],
-    )
-    def test_other_calls_name_what_to_use_there(self, crash: Crash, call: str, instead: str) -> None:
+    @pytest.mark.parametrize("call", ["explore", "errors", "kill", "points"])
+    def test_other_calls_name_what_to_use_there(self, crash: Crash, call: str) -> None:
         async def main() -> None:
-            if call == "kill":
-                crash.kill(accept, at=crash.before("write"))
-            getattr(crash, call)(accept, accept)
+            arguments: dict[str, Any] = {"at": crash.before("write")} if call == "kill" else {}
+            getattr(crash, call)(accept, *([accept] if call in ("explore", "errors") else []), **arguments)
 
-        with pytest.raises(RuntimeError, match=instead):
+        with pytest.raises(RuntimeError, match=rf"event loop, .* Use `await crash\.a{call}\(\.\.\.\)` there"):
             asyncio.run(main())
+
+    @pytest.mark.parametrize("name", ["explore", "errors", "kill", "points"])
+    def test_what_to_use_there_takes_the_same_arguments(self, name: str) -> None:
+        ours, theirs = inspect.signature(getattr(Crash, name)), inspect.signature(getattr(Crash, f"a{name}"))
+        assert ours == theirs
+
+    def test_aerrors_runs_on_it(self, crash: Crash) -> None:
+        loops = set()
+
+        async def workload(home: Path) -> None:
+            loops.add(asyncio.get_running_loop())
+            save(home, "text")
+
+        async def check(_: Disk) -> None:
+            loops.add(asyncio.get_running_loop())
+
+        async def main() -> None:
+            loops.add(asyncio.get_running_loop())
+            assert (await crash.aerrors(workload, check)).tried > 1
+
+        asyncio.run(main())
+        assert len(loops) == 1
+
+    def test_apoints_runs_on_it(self, crash: Crash) -> None:
+        async def workload(home: Path) -> None:
+            save(home, "text")
+
+        async def main() -> list[str]:
+            return await crash.apoints(workload)
+
+        lines = asyncio.run(main())
+        assert [line.split()[0] for line in lines] == ["create", "write", "fsync", "rename", "fsync"]
 
 
 class TestSetup:
@@ -358,14 +384,19 @@ class TestErrors:
     @pytest.mark.parametrize(
         ("wrong", "said"),
         [
-            ({"model": "ntfs"}, "'ntfs' is no model of a disk. One of: kill, ext4, xfs, posix."),
-            ({"depth": 3}, "depth is 3"),
-            ({"children": "all"}, "children is 'all'"),
+            ({"model": "ntfs"}, r"^model is 'ntfs', which is unknown\. One of: kill, ext4, xfs, posix\.$"),
+            ({"model": ""}, "^model is '', which is unknown"),
+            ({"depth": 3}, r"^depth is 3\. It is 1 \(crash the workload\) or 2"),
+            ({"depth": "2"}, "^depth is '2'"),
+            ({"children": "all"}, r"^children is 'all'\. It is 'forbid' or 'readonly'"),
+            ({"unmeasured": "pass"}, r"^unmeasured is 'pass', which is unknown\. One of: fail, skip\.$"),
         ],
     )
     def test_a_wrong_argument_is_told(self, crash: Crash, wrong: dict[str, Any], said: str) -> None:
+        ran: list[Path] = []
         with pytest.raises(ValueError, match=said):
-            crash.explore(accept, accept, **wrong)
+            crash.explore(ran.append, accept, **wrong)
+        assert not ran
 
     def test_an_ack_that_cannot_be_copied_is_told_where_it_is_made(self, crash: Crash) -> None:
         def workload(home: Path) -> None:
@@ -519,6 +550,15 @@ class TestBounds:
         found = list(distinct_states(Life(trace, "posix", ()), tally))
         assert 0 < len(found) < tally.looked == 50
         assert tally.skipped > 0
+
+    @pytest.mark.parametrize(("losses", "skipped"), [(5, True), (math.inf, False)])
+    def test_of_the_ways_to_lose_at_one_point(self, lab: Lab, losses: float, skipped: bool) -> None:
+        crash = lab(bounds=Bounds(math.inf, math.inf, losses))
+        explored = crash.explore(lambda home: [(home / name).touch() for name in "abcd"], accept)
+        assert bool(explored.skipped) == skipped
+
+    def test_there_is_none_in_the_thorough_profile(self) -> None:
+        assert PROFILES["thorough"] == Bounds(math.inf, math.inf, math.inf)
 
     def test_one_disk_is_checked_at_the_least(self, lab: Lab) -> None:
         assert lab(bounds=Bounds(0, -1)).explore(three_notes, accept).tried == 1

@@ -7,6 +7,7 @@ import atexit
 import fcntl
 import json
 import os
+import re
 import signal
 import sqlite3
 import threading
@@ -16,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from pytest_wfstate import Crash, NeverReached
+from pytest_wfstate import Crash, Disk, NeverReached
 from pytest_wfstate.faults.points import Point
 
 from .killed import Base, Worker, astep, step
@@ -108,6 +109,20 @@ class TestOps:
             ValueError, match=rf"^'{kind}' is no file operation\. One of: create, write, .*sync; or give"
         ):
             Crash.before(kind)
+
+    @pytest.mark.parametrize(
+        ("at", "instead"),
+        [
+            ("rename", "crash.before('rename'), crash.after('rename') or crash.between(first, last)"),
+            (names, "crash.before(...), crash.after(...) or crash.between(first, last)"),
+        ],
+    )
+    def test_what_is_no_point_is_told(self, crash: Crash, at: Any, instead: str) -> None:
+        with pytest.raises(TypeError, match=re.escape(f"Give at={instead}.")) as caught:
+            crash.kill(lambda _: None, at=at)
+        assert str(caught.value).startswith(f"at is {at!r}, which is no point to die at")
+        with pytest.raises(TypeError, match=re.escape(str(caught.value))):
+            asyncio.run(crash.akill(lambda _: None, at=at))
 
     def test_points_are_counted_from_one(self) -> None:
         with pytest.raises(ValueError, match=r"nth is 0\. Points are counted from 1\."):
@@ -395,6 +410,59 @@ def test_each_kill_has_a_home_of_its_own(crash: Crash) -> None:
     first = crash.kill(work, at=crash.before("rename"))
     second = crash.kill(work, at=crash.after("rename"))
     assert (names(first.home), names(second.home)) == (["a.json.tmp"], ["a.json"])
+
+
+class TestRunningLoop:
+    """`akill` is `kill` for who has an event loop already."""
+
+    def test_setup_runs_on_it_and_the_workload_dies_elsewhere(self, crash: Crash) -> None:
+        loops = set()
+
+        async def setup(home: Path) -> None:
+            loops.add(asyncio.get_running_loop())
+            (home / "old").touch()
+
+        async def workload(home: Path) -> None:
+            await asyncio.sleep(0)
+            crash.ack("begun")
+            (home / "a").touch()
+            (home / "b").touch()
+
+        async def main() -> Disk:
+            loops.add(asyncio.get_running_loop())
+            return await crash.akill(workload, at=crash.after("create", "a"), setup=setup)
+
+        disk = asyncio.run(main())
+        assert names(disk.home) == ["a", "old"]
+        assert disk.acked == ["begun"]
+        assert len(loops) == 1
+
+    def test_worlds_may_be_async(self, crash: Crash) -> None:
+        class Bank:
+            def __init__(self) -> None:
+                self.charged = 0
+
+            async def charge(self) -> None:
+                await asyncio.sleep(0)
+                self.charged += 1
+
+        bank = crash.world(Bank())
+
+        async def workload(home: Path) -> None:
+            await bank.charge()
+            (home / "charged").touch()
+
+        async def main() -> Disk:
+            return await crash.akill(workload, at=crash.after(bank.charge))
+
+        disk = asyncio.run(main())
+        assert disk.effects == ["charge()"]
+        assert bank.charged == 1
+        assert names(disk.home) == []
+
+    def test_a_point_that_is_not_reached_is_told(self, crash: Crash) -> None:
+        with pytest.raises(NeverReached, match="the workload ended without coming to before write"):
+            asyncio.run(crash.akill(lambda _: None, at=crash.before("write")))
 
 
 class TestPoints:

@@ -14,11 +14,14 @@ from hypothesis import strategies as st
 
 from pytest_wfstate import Crash, CrashBug, Disk
 from pytest_wfstate.faults.cut import Model
+from pytest_wfstate.faults.explore import PROFILES
 from pytest_wfstate.faults.mend import first_mend
 from pytest_wfstate.faults.models import MODELS, cuts
 from pytest_wfstate.faults.ops import Trace
 from pytest_wfstate.faults.states import Life, Tally, distinct_states
 
+from . import protocols
+from .conftest import Lab
 from .notes import (
     append,
     read,
@@ -177,6 +180,81 @@ class TestWithoutAnFsyncThatHelps:
             crash.explore(workload, check)
         assert "it is the order of the steps that leaves this disk. No fsync would prevent it." in str(caught.value)
         assert "  lost " not in str(caught.value)
+
+
+class TestSqlite:
+    """Nobody can put an fsync into SQLite: the advice is a pragma, and following it is enough."""
+
+    @staticmethod
+    def advice(lab: Lab, journal_mode: str, synchronous: str, model: Model) -> list[str]:
+        """What is said of three notes that are saved, or nothing if no crash takes one."""
+        crash = lab(bounds=PROFILES["quick"])
+
+        def workload(home: Path) -> None:
+            with protocols.sqlite(journal_mode, synchronous)(home) as save:
+                for number in (1, 2, 3):
+                    save(number)
+                    crash.ack(number)
+
+        def check(disk: Disk) -> None:
+            assert protocols.read(disk.home) >= len(disk.acked)
+
+        try:
+            crash.explore(workload, check, model=model)
+        except CrashBug as error:
+            return [line for line in str(error).splitlines() if line.startswith(("PRAGMA", "With", "No"))]
+        return []
+
+    @pytest.mark.parametrize(
+        ("journal_mode", "synchronous", "model", "advised"),
+        [
+            ("delete", "full", "ext4", ["EXTRA"]),
+            ("delete", "full", "posix", ["EXTRA"]),
+            ("delete", "off", "ext4", ["EXTRA"]),
+            ("delete", "off", "posix", ["FULL", "EXTRA"]),
+            ("truncate", "normal", "posix", ["FULL"]),
+            ("wal", "normal", "ext4", ["FULL"]),
+            ("wal", "normal", "posix", ["FULL"]),
+            ("wal", "off", "posix", ["FULL"]),
+        ],
+    )
+    def test_is_told_a_pragma_until_it_is_sound(
+        self, lab: Lab, journal_mode: str, synchronous: str, model: Model, advised: list[str]
+    ) -> None:
+        followed = []
+        while lines := self.advice(lab, journal_mode, synchronous, model):
+            found = re.fullmatch(r"PRAGMA synchronous=(\w+) for notes.db would make this state impossible\.", lines[0])
+            assert found is not None, lines
+            synchronous = found[1]
+            followed.append(synchronous)
+        assert followed == advised
+
+    def test_what_a_pragma_would_leave_is_counted(self, lab: Lab) -> None:
+        first, counted, further = self.advice(lab, "delete", "off", "posix")
+        after, before = counts(counted)
+        assert first.startswith("PRAGMA synchronous=FULL for notes.db")
+        assert 0 < after < before
+        assert re.fullmatch(r"With PRAGMA synchronous=EXTRA for notes.db as well, 0 of \d+ do\.", further)
+
+    @pytest.mark.parametrize("journal_mode", ["memory", "off"])
+    def test_without_a_journal_is_told_to_keep_one(self, lab: Lab, journal_mode: str) -> None:
+        assert self.advice(lab, journal_mode, "full", "posix") == [
+            "No fsync would prevent it: SQLite keeps no journal on the disk, and changes the database in place.",
+            "PRAGMA journal_mode=WAL makes it keep one, and so does DELETE.",
+        ]
+
+    def test_does_not_keep_other_files_from_their_advice(self, crash: Crash) -> None:
+        def workload(home: Path) -> None:
+            with protocols.sqlite("wal", "full")(home) as save_row:
+                save_row(1)
+                save_without_folder_fsync(home, "text")
+                crash.ack()
+
+        def check(disk: Disk) -> None:
+            assert not disk.acked or read(disk.home) == "text"
+
+        with pytest.raises(CrashBug, match=r"An fsync of the folder \(home\) after rename note.tmp to note"):
+            crash.explore(workload, check)
 
 
 @settings(max_examples=150, deadline=None)

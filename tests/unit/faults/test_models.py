@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import math
 from collections.abc import Sequence
 
 import pytest
@@ -29,6 +31,7 @@ from pytest_wfstate.faults.ops import (
     Write,
     replay,
 )
+from pytest_wfstate.faults.states import Life, Tally, distinct_states
 
 Disk = dict[str, bytes | str | None]
 POWER: tuple[Model, ...] = ("ext4", "xfs", "posix")
@@ -308,6 +311,12 @@ class TestCuts:
         assert len(set(found)) == len(found)
         assert last.is_complete()
 
+    def test_what_is_lost_of_a_file_without_a_name_makes_no_choice(self) -> None:
+        items: list[Item] = [Write(1, 0, b"x" * 5 * PAGE), Unlink(HOME, "a", 1), Fsync(HOME)]
+        *_, last = cuts(Trace(tree(a=b""), items), "posix")
+        assert last.possible > 2**5
+        assert [choice for _, choice in last.choices()] == [last.kept]
+
     def test_pages_written_over_with_the_same_leave_nothing_to_choose(self) -> None:
         same = tree(a=bytes(40 * PAGE))
         *_, last = cuts(Trace(same, [Write(same.entries[HOME, "a"], 0, bytes(40 * PAGE))]), "posix")
@@ -317,6 +326,38 @@ class TestCuts:
         *_, last = cuts(Trace(tree(a=b""), [Write(1, 0, b"x"), Create(HOME, "b", 2)]), "posix")
         ranks = [rank for rank, _ in last.choices()]
         assert ranks == sorted(ranks)
+
+
+class TestMany:
+    """Of one file, or of all names, only so many ways to lose are looked at, unless there is no bound."""
+
+    NAMES: tuple[Item, ...] = tuple(Create(HOME, f"{number}", number) for number in range(100, 113))
+
+    @pytest.mark.parametrize(("most", "found"), [(3, 3), (4096, 4096), (5000, 5000), (math.inf, 2**13)])
+    def test_are_cut_off_at_a_bound(self, most: float, found: int) -> None:
+        *_, last = cuts(Trace(Tree(), list(self.NAMES)), "posix", most)
+        choices = [choice for _, choice in last.choices()]
+        assert len(choices) == len(set(choices)) == found
+        assert last.is_complete() == (most == math.inf)
+
+    def test_come_in_the_same_order_with_a_bound_and_without(self) -> None:
+        *_, bounded = cuts(Trace(Tree(), list(self.NAMES)), "posix", 5000)
+        *_, unbounded = cuts(Trace(Tree(), list(self.NAMES)), "posix", math.inf)
+        assert list(bounded.choices()) == list(itertools.islice(unbounded.choices(), 5000))
+
+    def test_come_one_by_one(self) -> None:
+        """There may be more than fit in the memory, in one part and in several."""
+        start = tree(a=b"", b=b"")
+        writes = [Write(node, 0, bytes([number]) * 100 * PAGE) for number, node in enumerate(start.data, 1)]
+        *_, last = cuts(Trace(start, [*writes, *self.NAMES]), "posix", math.inf)
+        choices = [choice for _, choice in itertools.islice(last.choices(), 20_000)]
+        assert len(set(choices)) == 20_000
+
+    @pytest.mark.parametrize("most", [100, math.inf])
+    def test_what_is_cut_off_counts_as_skipped(self, most: float) -> None:
+        tally = Tally(most=most)
+        states = list(distinct_states(Life(Trace(Tree(), list(self.NAMES)), "posix", (), since=13), tally))
+        assert (len(states), tally.skipped) == (min(most, 2**13), 0 if most == math.inf else 2**13 - most)
 
 
 @st.composite

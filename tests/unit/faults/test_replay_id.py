@@ -16,7 +16,7 @@ from pytest_wfstate.faults.crash import Settings
 from pytest_wfstate.faults.cut import Model
 from pytest_wfstate.faults.models import MODELS
 from pytest_wfstate.faults.ops import Trace, Tree
-from pytest_wfstate.faults.replay_id import CrashId, NoReplayId, ReplayId, TraceChanged
+from pytest_wfstate.faults.replay_id import CrashId, FailedId, NoReplayId, ReplayId, TraceChanged
 from pytest_wfstate.faults.states import Life, Tally, distinct_states, find
 
 from .conftest import Lab
@@ -31,6 +31,12 @@ CRASHES = st.builds(
     st.lists(st.tuples(NUMBERS, NUMBERS, NUMBERS), max_size=4).map(tuple),
     st.text("0123456789abcdef", min_size=8, max_size=8),
 )
+FAILED = st.builds(
+    FailedId,
+    st.sampled_from(["EIO", "ENOSPC", "E2BIG", "short"]),
+    st.integers(1, 10**6),
+    st.text("0123456789abcdef", min_size=8, max_size=8),
+)
 
 
 def whole(disk: Disk) -> None:
@@ -43,6 +49,10 @@ class TestText:
     def test_reads_back(self, replay: ReplayId) -> None:
         assert ReplayId.read(str(replay)) == replay
 
+    @given(st.builds(ReplayId, st.integers(1, 99), st.lists(CRASHES, max_size=1).map(tuple), FAILED))
+    def test_of_an_error_reads_back(self, replay: ReplayId) -> None:
+        assert ReplayId.read(str(replay)) == replay
+
     @pytest.mark.parametrize(
         "text",
         [
@@ -50,6 +60,8 @@ class TestText:
             "kill-0-0-00000000",
             "3:xfs-4-0.1.1_1.0.2-83dea0de",
             "2:ext4-4-0-83dea0de+ext4-7-0.0.1-12345678",
+            "short-2-83dea0de",
+            "2:EIO-3-83dea0de+posix-4-0.1.1-83dea0de",
         ],
     )
     def test_is_short_and_needs_no_quotes(self, text: str) -> None:
@@ -68,6 +80,10 @@ class TestText:
             "kill-0-0-00000000+",
             "kill-0-0-00000000\n",
             "kill-0-0-00000000+kill-0-0-00000000+kill-0-0-00000000",
+            "EIO-0-00000000",
+            "EIO-1",
+            "kill-0-0-00000000+EIO-1-00000000",
+            "EIO-1-00000000+kill-0-0-00000000+kill-0-0-00000000",
         ],
     )
     def test_anything_else_is_told(self, text: str) -> None:
@@ -222,6 +238,84 @@ class TestThroughTheLab:
         first = self.violation(lambda crash: explore(crash, False), lab())
         with pytest.raises(TraceChanged):
             explore(lab(replay=ReplayId.read(first.replay_id)), True)
+
+    @pytest.mark.parametrize(
+        ("steps", "others"),
+        [
+            pytest.param(["b", "c"], ["b", "b"], id="a name that was free"),
+            pytest.param(["b", "old"], ["b", "c"], id="a name that was taken"),
+            pytest.param(["note", "c"], ["c", "note"], id="a name that was used before"),
+        ],
+    )
+    def test_an_op_that_goes_to_another_name_is_noticed(self, lab: Lab, steps: list[str], others: list[str]) -> None:
+        def explore(crash: Crash, names: list[str]) -> None:
+            def workload(home: Path) -> None:
+                write(home / "note", b"text")
+                sync(home / "note")
+                for name in names:
+                    write(home / "tmp", b"text")
+                    os.replace(home / "tmp", home / name)
+
+            def check(disk: Disk) -> None:
+                assert all(path.read_bytes() for path in disk.home.iterdir())
+
+            crash.explore(workload, check, setup=lambda home: write(home / "old", b"text"))
+
+        first = self.violation(lambda crash: explore(crash, steps), lab())
+        self.violation(lambda crash: explore(crash, steps), lab(replay=ReplayId.read(first.replay_id)))
+        with pytest.raises(TraceChanged):
+            explore(lab(replay=ReplayId.read(first.replay_id)), others)
+
+    def test_a_name_that_is_not_used_again_is_noticed(self, lab: Lab) -> None:
+        """The same files come and go, so only the name tells the two apart."""
+
+        def explore(crash: Crash, name: str) -> None:
+            def workload(home: Path) -> None:
+                (home / "lock").touch()
+                (home / "lock").unlink()
+                crash.ack()
+                (home / name).touch()
+
+            def check(disk: Disk) -> None:
+                assert not disk.acked or any(disk.home.iterdir())
+
+            crash.explore(workload, check, model="kill")
+
+        first = self.violation(lambda crash: explore(crash, "lock"), lab())
+        self.violation(lambda crash: explore(crash, "lock"), lab(replay=ReplayId.read(first.replay_id)))
+        with pytest.raises(TraceChanged):
+            explore(lab(replay=ReplayId.read(first.replay_id)), "note")
+
+    def test_random_parts_of_names_may_change(self, lab: Lab) -> None:
+        """Also of those that were there before, however they sort: a replay leads to the same disk."""
+        broken: list[list[str | None]] = []
+
+        def explore(crash: Crash, old: str, new: str, tmp: str) -> None:
+            def setup(home: Path) -> None:
+                write(home / old, b"first")
+                write(home / new, b"second")
+
+            def workload(home: Path) -> None:
+                write(home / tmp, b"text")
+                os.replace(home / tmp, home / old)
+                append(home / new, "more")
+
+            def check(disk: Disk) -> None:
+                found = [read(disk.home, name) for name in (old, new, tmp)]
+                if found[0] != "first" and found[1] != "secondmore\n":
+                    broken.append(found)
+                    raise AssertionError
+
+            crash.explore(workload, check, setup=setup)
+
+        def replayed(*names: str) -> list[str | None]:
+            broken.clear()
+            crash = lab(replay=ReplayId.read(first.replay_id))
+            self.violation(lambda crash: explore(crash, *names), crash)
+            return broken[0]
+
+        first = self.violation(lambda crash: explore(crash, "b", "c", "a"), lab())
+        assert replayed("b", "c", "a") == replayed("c", "b", "a") == replayed("a", "b", "c")
 
     def test_content_and_names_may_change(self, lab: Lab) -> None:
         def explore(crash: Crash, text: str) -> None:

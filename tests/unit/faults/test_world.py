@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import copy
 import http.server
 import json
+import operator
 import os
 import threading
 import urllib.request
@@ -178,7 +180,61 @@ class TestTargets:
             ledger += ["a"]
             ledger.append("b")
 
-        assert self.effects(crash, act) == ["__iadd__(['a'])", "append('b')"]
+        assert self.effects(crash, act) == ["+= ['a']", "append('b')"]
+
+    @pytest.mark.parametrize(
+        ("target", "change", "value"),
+        [
+            (["a"], operator.imul, 2),
+            ({"a", "b"}, operator.isub, {"a"}),
+            ({"a", "b"}, operator.iand, {"a"}),
+            ({"a", "b"}, operator.ixor, {"a"}),
+            ({"a", "b"}, operator.ior, {"c"}),
+            ({"a": 1}, operator.ior, {"b": 2}),
+            (bytearray(b"a"), operator.iadd, b"b"),
+        ],
+    )
+    @pytest.mark.parametrize("how", ["explore", "kill"])
+    def test_what_is_changed_in_place_stays_a_world(
+        self, crash: Crash, target: Any, change: Callable[[Any, Any], Any], value: Any, how: str
+    ) -> None:
+        world = crash.world(copy.copy(target))
+        wanted = change(copy.copy(target), value)
+        found = []
+
+        def workload(home: Path) -> None:
+            assert change(world, value) is world
+            (home / "done").touch()
+
+        effects: list[str] = []
+
+        def check(disk: Disk) -> None:
+            effects.extend(disk.effects)
+            found.append(world == wanted)
+
+        if how == "kill":
+            check(crash.kill(workload, at=crash.before("create")))
+        else:
+            crash.explore(workload, check)
+        signs = {"imul": "*=", "isub": "-=", "iand": "&=", "ixor": "^=", "ior": "|=", "iadd": "+="}
+        assert effects[0] == f"{signs[change.__name__]} {value!r}"
+        assert found[0]
+
+    def test_what_would_be_replaced_instead_is_told(self, crash: Crash) -> None:
+        class Money:
+            def __init__(self, amount: int) -> None:
+                self.amount = amount
+
+            def __add__(self, other: int) -> Money:
+                return Money(self.amount + other)
+
+            def __repr__(self) -> str:
+                return f"Money({self.amount})"
+
+        money = crash.world(Money(1))
+        with pytest.raises(TypeError, match=r"`\+= 2` would not change the world Money\(1\), but put another object"):
+            money += 2
+        assert money.amount == 1
 
     def test_a_dict(self, crash: Crash) -> None:
         accounts = crash.world({"a": 1})
