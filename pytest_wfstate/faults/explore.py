@@ -140,6 +140,7 @@ class Explorer:
         self._began = self._exploring_since = now()
         self._fresh: FreshProcess | None = None
         self.tally = Tally(time_left=self._in_time, most=task.bounds.losses)
+        self._known: tuple[Life, int, tuple[list[Any], list[str], list[Any]]] | None = None
         self.left = 0
         """Recoveries or runs that are still to be done."""
         self.result = Exploration(task.model)
@@ -268,11 +269,17 @@ class Explorer:
         return None
 
     def _build(self, state: State) -> Disk:
-        life, index, tree = state.life, state.cut.index, self.tally.tree(state)
-        self._task.home.build(tree.content(), tree.links())
-        self._task.worlds.put_back(life.worlds_at(index))
+        self._task.home.build(*self.tally.content(state))
+        acked, effects, worlds = self._outside(state.life, state.cut.index)
+        self._task.worlds.put_back(worlds)
         died = functools.partial(where_it_died, state)
-        return Disk(self._task.home.path, copy.deepcopy(life.acked(index)), life.effects(index), died)
+        return Disk(self._task.home.path, list(map(_copied, acked)), list(effects), died)
+
+    def _outside(self, life: Life, index: int) -> tuple[list[Any], list[str], list[Any]]:
+        """Give what the outside knows at a cut. The last is kept: disks come cut by cut."""
+        if self._known is None or self._known[0] is not life or self._known[1] != index:
+            self._known = (life, index, (life.acked(index), life.effects(index), life.worlds_at(index)))
+        return self._known[2]
 
     def _explore_recoveries(self, life: Life, tried: list[State]) -> Steps:
         """Crash the check as well, where it wrote."""
@@ -443,6 +450,11 @@ def _settle(recorder: Recorder) -> None:
     until = now() + _GRACE
     while now() < until and any(recorder.work.unfinished()):
         time.sleep(0.001)
+
+
+def _copied(value: Any) -> Any:
+    """Copy what was acknowledged, for a check may change it."""
+    return value if isinstance(value, (str, int, float, bytes, type(None))) else copy.deepcopy(value)
 
 
 def _said(error: BaseException) -> str:

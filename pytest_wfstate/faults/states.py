@@ -6,10 +6,11 @@ import dataclasses
 import hashlib
 import itertools
 import operator
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 from pytest_wfstate.faults.cut import MOST, Choice, Cut, Model
+from pytest_wfstate.faults.disk import Content
 from pytest_wfstate.faults.log import OUTSIDE
 from pytest_wfstate.faults.models import cuts, last_cut
 from pytest_wfstate.faults.ops import HOME, OPS, PAGE, Ack, Effect, Item, Line, Node, Trace, Tree, Write
@@ -17,6 +18,9 @@ from pytest_wfstate.faults.replay_id import CrashId, FailedId, ReplayId, TraceCh
 
 # A failure is shown at the line of the test that asked for it.
 __tracebackhide__ = True
+
+Held = tuple[Content, Mapping[str, str]]
+"""What is under each path, and the links among them."""
 
 _NODES = ("node", "folder", "new_folder", "replaced")
 _DETAILS = ("kind", "data_only", "failed", "world", "returned")
@@ -141,12 +145,13 @@ class Tally:
     most: float = MOST
     """How many ways to lose of one file, or of the names, at one cut are looked at."""
     _markers: dict[int, Item] = dataclasses.field(default_factory=dict)
-    _last: tuple[State, Tree] | None = None
+    _last: tuple[State, Held] | None = None
 
-    def tree(self, state: State) -> Tree:
-        """Give what is on the disk. The last one is kept: it was looked at to tell whether it is new."""
+    def content(self, state: State) -> Held:
+        """Give what is on the disk, and its links. The last is kept: it was looked at to tell whether it is new."""
         if self._last is None or self._last[0] is not state:
-            self._last = (state, state.tree())
+            tree = state.tree()
+            self._last = (state, (tree.content(), tree.links()))
         return self._last[1]
 
     def promises(self, markers: Iterable[Item]) -> tuple[int, ...]:
@@ -241,21 +246,21 @@ def _new(life: Life, cut: Cut, found: Iterator[Choice], tally: Tally) -> Iterato
         if not tally.may_look():
             return
         state = State(life, cut, choice)
-        key = (_digest(tally.tree(state)), promises)
+        key = (_digest(*tally.content(state)), promises)
         if key not in tally.seen:
             tally.seen.add(key)
             tally.distinct += 1
             yield state
 
 
-def _digest(tree: Tree) -> bytes:
+def _digest(content: Content, links: Mapping[str, str]) -> bytes:
     """Give a word for what a disk holds: to keep it all, for each state, would fill the memory."""
     digest = hashlib.blake2b(digest_size=16)
-    for path, held in tree.content().items():
+    for path, held in content.items():
         digest.update(repr((path, held if isinstance(held, str) else held and len(held))).encode())
         if isinstance(held, bytes):
             digest.update(held)
-    digest.update(repr(tree.links()).encode())
+    digest.update(repr(links).encode())
     return digest.digest()
 
 
