@@ -31,17 +31,17 @@ _FLAGS = {
 }
 
 
-class _IsFileIO(type(RealFileIO)):  # type: ignore[misc]  # the type of a class is a class
+class IsFileIO(type(RealFileIO)):  # type: ignore[misc]  # the type of a class is a class
     """Takes every `FileIO` for one of ours: while we stand in for it, older files are still what they were."""
 
     def __instancecheck__(cls, instance: Any) -> bool:
-        return isinstance(instance, RealFileIO) if cls is FileIO else super().__instancecheck__(instance)
+        return isinstance(instance, RealFileIO) if cls.__base__ is RealFileIO else super().__instancecheck__(instance)
 
     def __subclasscheck__(cls, subclass: Any) -> bool:
-        return issubclass(subclass, RealFileIO) if cls is FileIO else super().__subclasscheck__(subclass)
+        return issubclass(subclass, RealFileIO) if cls.__base__ is RealFileIO else super().__subclasscheck__(subclass)
 
 
-class FileIO(RealFileIO, metaclass=_IsFileIO):
+class FileIO(RealFileIO, metaclass=IsFileIO):
     """A raw file whose writes are recorded, for as long as a recorder is on."""
 
     def __init__(self, file: Any, mode: str = "r", closefd: bool = True, opener: Any = None) -> None:
@@ -115,10 +115,27 @@ def open_file(
     opener: Any = None,
 ) -> Any:
     """Open a file as `open` does; one that can be written is built on our raw file."""
+    return built(FileIO, file, mode, buffering, encoding, errors, newline, closefd, opener, reads=False)
+
+
+def built(
+    raw_class: type[io.FileIO],
+    file: Any,
+    mode: str = "r",
+    buffering: int = -1,
+    encoding: str | None = None,
+    errors: str | None = None,
+    newline: str | None = None,
+    closefd: bool = True,
+    opener: Any = None,
+    *,
+    reads: bool = True,
+) -> Any:
+    """Put the buffers of `open` in front of a raw file of this class. If not `reads`, files to read are as ever."""
     binary = isinstance(mode, str) and "b" in mode
     raw_mode = mode.replace("b", "").replace("t", "") if isinstance(mode, str) else ""
     if (
-        raw_mode == "r"
+        (raw_mode == "r" and not reads)
         or _flags(raw_mode) is None
         or len(set(mode)) < len(mode)
         or (binary and ("t" in mode or not encoding is errors is newline is None))
@@ -126,8 +143,8 @@ def open_file(
         return real_open(file, mode, buffering, encoding, errors, newline, closefd, opener)  # it reads, or refuses
     if binary and buffering == 1:
         message = "line buffering (buffering=1) isn't supported in binary mode, the default buffer size will be used"
-        warnings.warn(message, RuntimeWarning, stacklevel=3)
-    result: Any = FileIO(file if isinstance(file, int) else os.fspath(file), raw_mode, closefd, opener)
+        warnings.warn(message, RuntimeWarning, stacklevel=4)
+    result: Any = raw_class(file if isinstance(file, int) else os.fspath(file), raw_mode, closefd, opener)
     try:
         line_buffering = buffering == 1 or (buffering < 0 and result.isatty())
         size = _buffer_size(result) if buffering < 0 or buffering == 1 else buffering
@@ -135,7 +152,7 @@ def open_file(
             if binary:
                 return result
             raise ValueError("can't have unbuffered text I/O")
-        result = io.BufferedRandom(result, size) if "+" in raw_mode else io.BufferedWriter(result, size)
+        result = _buffered(raw_mode)(result, size)
         if binary:
             return result
         result = io.TextIOWrapper(result, encoding, errors, newline, line_buffering)
@@ -144,6 +161,12 @@ def open_file(
     except BaseException:
         result.close()
         raise
+
+
+def _buffered(raw_mode: str) -> Any:
+    if "+" in raw_mode:
+        return io.BufferedRandom
+    return io.BufferedReader if raw_mode == "r" else io.BufferedWriter
 
 
 def _flags(mode: str) -> int | None:

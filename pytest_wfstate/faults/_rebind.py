@@ -67,6 +67,10 @@ class Rebinding:
                     supporting.add(new)
                     self._added.append((supporting, new))
 
+    def learn(self, pairs: Iterable[tuple[Any, Any]]) -> None:
+        """Find the references, and leave them: processes that are forked from this one then need not look."""
+        self._look({id(real): new for real, new in pairs})
+
     def undo(self) -> None:
         """Put everything back, also what modules imported since then have got hold of."""
         for supporting, new in self._added:

@@ -146,22 +146,8 @@ class Log:
 
         A line of an installed library counts only if there is no other.
         """
-        frame: FrameType | None = sys._getframe(1)
-        library: Line | None = None
-        while frame is not None:
-            # Our own frames are told by their module: f_code is audited, which costs more than all the rest of this.
-            module = frame.f_globals.get("__name__") or ""
-            if module.startswith("_pytest."):
-                break  # it has called the test
-            if not _is_ours(module):
-                code = frame.f_code
-                if is_users(code.co_filename):
-                    line = _line(code.co_filename, frame.f_lineno, code.co_name)
-                    if not is_installed(code.co_filename):
-                        return line
-                    library = library or line
-            frame = frame.f_back
-        return job.line or origin.get() or library
+        own, library = _lines(sys._getframe(1))
+        return own or job.line or origin.get() or library
 
     def start_sizes(self) -> dict[Node, int]:
         """Give the size that each file had when this log first met it."""
@@ -268,6 +254,31 @@ def is_installed(filename: str) -> bool:
 
 
 _line = functools.lru_cache(maxsize=4096)(Line)
+
+
+def users_line() -> Line | None:
+    """Give the line of the user's that is being executed in this thread."""
+    own, library = _lines(sys._getframe(1))
+    return own or library
+
+
+def _lines(frame: FrameType | None) -> tuple[Line | None, Line | None]:
+    """Give the innermost line of the user's own, and that of an installed library."""
+    library: Line | None = None
+    while frame is not None:
+        # Our own frames are told by their module: f_code is audited, which costs more than all the rest of this.
+        module = frame.f_globals.get("__name__") or ""
+        if module.startswith("_pytest."):
+            break  # it has called the test
+        if not _is_ours(module):
+            code = frame.f_code
+            if is_users(code.co_filename):
+                line = _line(code.co_filename, frame.f_lineno, code.co_name)
+                if not is_installed(code.co_filename):
+                    return line, library
+                library = library or line
+        frame = frame.f_back
+    return None, library
 
 
 @functools.cache

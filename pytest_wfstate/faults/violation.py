@@ -9,7 +9,7 @@ from __future__ import annotations
 import traceback
 
 from pytest_wfstate.errors import WfstateError
-from pytest_wfstate.faults.log import is_users
+from pytest_wfstate.faults.log import is_installed, is_users
 from pytest_wfstate.faults.ops import Ack, Effect, Line
 from pytest_wfstate.faults.states import State, Struck
 from pytest_wfstate.faults.words import Words, at, short, shortened, shown
@@ -89,8 +89,9 @@ def named(error: BaseException) -> str:
 
 
 def _raised_at(error: BaseException) -> Line | None:
-    """Give the last line of the user's that an error came through."""
+    """Give the last line of the user's that an error came through, of an installed package if there is no other."""
     frames = [frame for frame in traceback.extract_tb(error.__traceback__) if is_users(frame.filename)]
+    frames = [frame for frame in frames if not is_installed(frame.filename)] or frames
     return Line(frames[-1].filename, frames[-1].lineno or 0, frames[-1].name) if frames else None
 
 

@@ -1,0 +1,357 @@
+"""Turns: a process that asks before each file operation below home, and makes it when it is told to.
+
+It stands in for the file calls of Python, those that only look included, wherever a loaded module keeps a reference to
+one. It is for processes that are forked for nothing else: what it puts in place stays there.
+"""
+
+from __future__ import annotations
+
+import builtins
+import dataclasses
+import fcntl
+import functools
+import os
+import stat
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from pytest_wfstate.faults import _open
+from pytest_wfstate.faults._rebind import Rebinding
+from pytest_wfstate.faults.log import users_line
+from pytest_wfstate.faults.ops import Line
+
+Key = tuple[str, int, str]
+"""An inode, an entry of a folder, the listing of a folder, or a lock."""
+
+_UNSEEN = {
+    "sqlite3.connect": "SQLite",
+    "os.fork": "a child process",
+    "subprocess.Popen": "a child process",
+    "os.posix_spawn": "a child process",
+    "mmap.__new__": "a memory map",
+}
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Touch:
+    """A file operation: what it is, and what it looks at and changes."""
+
+    kind: str
+    path: str
+    """Relative to home."""
+    line: Line | None = None
+    reads: frozenset[Key] = frozenset()
+    writes: frozenset[Key] = frozenset()
+
+    def commutes_with(self, other: Touch) -> bool:
+        """Tell whether the two come to the same in either order."""
+        clash = (self.writes & other.reads) | (self.reads & other.writes)
+        # Two new names in a folder do not matter to each other, only to who lists it.
+        return not clash and all(key[0] == "listing" for key in self.writes & other.writes)
+
+    def __str__(self) -> str:
+        return f"{self.kind} {self.path}"
+
+
+class Turns:
+    """Asks `ask` before each file operation below `home`; it returns when the operation may be made."""
+
+    def __init__(self, home: str, ask: Callable[[Touch], None], blocked: Callable[[], None]) -> None:
+        self._home = os.path.realpath(home)
+        self._ask = ask
+        self._blocked = blocked
+        self._locked: set[int] = set()
+        self._asking = threading.RLock()
+        self._inside = threading.local()
+        self.is_on = False
+        self.unseen: list[str] = []
+        self.made: Touch | None = None
+        """The operation whose turn was the last."""
+
+    def install(self) -> None:
+        """Stand in for all file calls of this process, for good."""
+        global _current
+        _current = self
+        sys.addaudithook(self._heard)
+        _rebinding.do(_STAND_INS, sys._getframe(1))
+
+    def take(self, kind: str, *, path: Any = None, fd: int | None = None, **more: Any) -> None:
+        """Wait for the turn of an operation, if it is below home."""
+        if not self.is_on or getattr(self._inside, "asking", False):
+            return
+        self._inside.asking = True  # what is looked up here is no operation of the client's
+        try:
+            found = self._touch(kind, path, fd, more)
+            if found is not None:
+                with self._asking:
+                    self._ask(found)
+                    # Others have had their turns meanwhile: what counts is what it touches now.
+                    self.made = self._touch(kind, path, fd, more) or found
+        finally:
+            self._inside.asking = False
+
+    def lock(self, kind: str, fd: int, make: Callable[[bool], Any], *, may_wait: bool) -> Any:
+        """Try a lock until it is given, without ever waiting in the kernel."""
+        self.take(kind, fd=fd)
+        while True:
+            try:
+                result = make(True)
+            except BlockingIOError:
+                if not may_wait:
+                    raise
+                self._blocked()
+            else:
+                self._locked.add(fd)
+                return result
+
+    def closing(self, fd: int) -> None:
+        """Wait for the turn of a close that may free a lock."""
+        if fd in self._locked:
+            self._locked.discard(fd)
+            self.take("close", fd=fd)
+
+    def _touch(self, kind: str, path: Any, fd: int | None, more: dict[str, Any]) -> Touch | None:
+        places = [
+            place
+            for place in (self._place(path, more.get("dir_fd")), self._place(more.get("to"), more.get("to_dir_fd")))
+            if place
+        ]
+        opened = self._opened(fd) if fd is not None else None
+        if not places and opened is None:
+            return None
+        reads: set[Key] = set()
+        writes: set[Key] = set()
+        changes = kind in _CHANGING or bool(more.get("writes"))
+        for place in places:
+            for key in self._keys(place, listed=kind in _LISTING):
+                (writes if changes and key[0] != "above" else reads).add(key)
+        if opened is not None:
+            name, inode = opened
+            places = places or [name]
+            (writes if changes else reads).add(("lock" if kind in _LOCKS else "inode", inode, ""))
+        shown = " to ".join(os.path.relpath(place, self._home) for place in places)
+        return Touch(kind, shown, users_line(), frozenset(reads), frozenset(writes))
+
+    def _place(self, path: Any, dir_fd: int | None = None) -> str | None:
+        """Give the absolute path, if it is home or below."""
+        if path is None or isinstance(path, int):
+            return None
+        text = os.fsdecode(path)
+        base = os.getcwd() if dir_fd is None else _readlink(f"/proc/self/fd/{dir_fd}")
+        full = os.path.normpath(os.path.join(base, text))
+        return full if full == self._home or full.startswith(self._home + "/") else None
+
+    def _opened(self, fd: int) -> tuple[str, int] | None:
+        try:
+            found = _fstat(fd)
+            name = _readlink(f"/proc/self/fd/{fd}")
+        except OSError:
+            return None
+        if not (stat.S_ISREG(found.st_mode) or stat.S_ISDIR(found.st_mode)):
+            return None
+        is_home = name == self._home or name.startswith(self._home + "/")
+        return (name.removesuffix(" (deleted)"), found.st_ino) if is_home else None
+
+    def _keys(self, place: str, *, listed: bool) -> Iterator[Key]:
+        """Give what a path stands for: the entries on the way to it, its own, and the inode if there is one."""
+        folder, parts = self._home, os.path.relpath(place, self._home).split("/")
+        if place != self._home:
+            for number, name in enumerate(parts):
+                inode = _inode(folder)
+                own = number == len(parts) - 1
+                yield "entry" if own else "above", inode, name
+                if own:
+                    yield "listing", inode, ""
+                folder = f"{folder}/{name}"
+        found = _inode(place)
+        if found >= 0:
+            yield "listing" if listed else "inode", found, ""
+
+    def _heard(self, event: str, _: Any) -> None:
+        if event in _UNSEEN and self.is_on and _UNSEEN[event] not in self.unseen:
+            self.unseen.append(_UNSEEN[event])
+
+
+_REAL = {name: getattr(os, name) for name in dir(os) if callable(getattr(os, name))}
+_real_open, _real_flock, _real_lockf = builtins.open, fcntl.flock, fcntl.lockf
+_RealFileIO = _open.RealFileIO
+_fstat, _lstat, _readlink = os.fstat, os.lstat, os.readlink
+
+_PATHS = {
+    "open",
+    "stat",
+    "lstat",
+    "access",
+    "listdir",
+    "scandir",
+    "readlink",
+    "mkdir",
+    "rmdir",
+    "unlink",
+    "remove",
+    "truncate",
+    "chmod",
+    "utime",
+}
+_PAIRS = {"rename", "replace", "link", "symlink"}
+_FDS = {
+    "read",
+    "pread",
+    "readv",
+    "preadv",
+    "write",
+    "pwrite",
+    "writev",
+    "pwritev",
+    "ftruncate",
+    "fstat",
+    "posix_fallocate",
+}
+_WATCHED = _PATHS | _PAIRS | _FDS | {"close", "sendfile", "copy_file_range"}
+_LISTING = {"listdir", "scandir"}
+_LOCKS = {"lock", "unlock", "close"}
+_CHANGING = {
+    *("mkdir", "rmdir", "unlink", "remove", "truncate", "rename", "replace", "link", "symlink", "chmod", "utime"),
+    *("write", "pwrite", "writev", "pwritev", "ftruncate", "posix_fallocate", "sendfile", "copy_file_range"),
+    *_LOCKS,
+}
+_OPENS_TO_CHANGE = os.O_CREAT | os.O_TRUNC
+
+_current: Turns | None = None
+
+
+def _inode(path: str) -> int:
+    try:
+        return _lstat(path).st_ino
+    except OSError:
+        return -1
+
+
+def _called(name: str, *args: Any, **kwargs: Any) -> Any:
+    """Stand in for a call of `os`."""
+    turns = _current
+    if turns is not None and turns.is_on:
+        _take(turns, name, args, kwargs)
+    return _REAL[name](*args, **kwargs)
+
+
+def _take(turns: Turns, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    first: Any = args[0] if args else kwargs.get("path", kwargs.get("src"))
+    if name == "close":
+        turns.closing(first)
+    elif name == "open":
+        flags = args[1] if len(args) > 1 else kwargs.get("flags", 0)
+        turns.take("open", path=first, dir_fd=kwargs.get("dir_fd"), writes=flags & _OPENS_TO_CHANGE)
+    elif name in _PAIRS:
+        to = args[1] if len(args) > 1 else kwargs.get("dst")
+        path = None if name == "symlink" else first
+        turns.take(
+            name,
+            path=path,
+            to=to,
+            dir_fd=kwargs.get("src_dir_fd"),
+            to_dir_fd=kwargs.get("dst_dir_fd", kwargs.get("dir_fd")),
+        )
+    elif isinstance(first, int):
+        turns.take(name, fd=args[1] if name == "copy_file_range" else first)
+    elif name in _PATHS:
+        turns.take(name, path=first if first is not None else ".", dir_fd=kwargs.get("dir_fd"))
+
+
+def _flock(fd: Any, operation: int) -> None:
+    turns, number = _current, fd if isinstance(fd, int) else fd.fileno()
+    if turns is None or not turns.is_on:
+        return _real_flock(fd, operation)
+    if operation & fcntl.LOCK_UN:
+        turns.take("unlock", fd=number)
+        return _real_flock(fd, operation)
+
+    def make(at_once: bool) -> None:
+        _real_flock(fd, operation | fcntl.LOCK_NB if at_once else operation)
+
+    turns.lock("lock", number, make, may_wait=not operation & fcntl.LOCK_NB)
+    return None
+
+
+def _lockf(fd: Any, cmd: int, *args: Any) -> Any:
+    turns, number = _current, fd if isinstance(fd, int) else fd.fileno()
+    if turns is None or not turns.is_on:
+        return _real_lockf(fd, cmd, *args)
+    if cmd & fcntl.LOCK_UN:
+        turns.take("unlock", fd=number)
+        return _real_lockf(fd, cmd, *args)
+
+    def make(at_once: bool) -> Any:
+        return _real_lockf(fd, cmd | fcntl.LOCK_NB if at_once else cmd, *args)
+
+    return turns.lock("lock", number, make, may_wait=not cmd & fcntl.LOCK_NB)
+
+
+class TurnFile(_RealFileIO, metaclass=_open.IsFileIO):
+    """A raw file that takes turns."""
+
+    def __init__(self, file: Any, mode: str = "r", closefd: bool = True, opener: Any = None) -> None:
+        turns = _current
+        if turns is not None and opener is None and not isinstance(file, int):
+            turns.take("open", path=file, writes=any(one in mode for one in "wxa"))
+        super().__init__(file, mode, closefd, opener)
+
+    def write(self, data: Any, /) -> Any:
+        """Write when it may."""
+        self._take("write")
+        return super().write(data)
+
+    def truncate(self, size: int | None = None, /) -> int:
+        """Set the size when it may."""
+        self._take("ftruncate")
+        return super().truncate(size)
+
+    def readinto(self, buffer: Any, /) -> Any:
+        """Read when it may."""
+        self._take("read")
+        return super().readinto(buffer)
+
+    def read(self, size: int | None = -1, /) -> Any:
+        """Read when it may."""
+        self._take("read")
+        return super().read(-1 if size is None else size)
+
+    def readall(self) -> Any:
+        """Read when it may."""
+        self._take("read")
+        return super().readall()
+
+    def close(self) -> None:
+        """Close when it may."""
+        turns = _current
+        if turns is not None and not self.closed:
+            turns.closing(self.fileno())
+        super().close()
+
+    def _take(self, kind: str) -> None:
+        if _current is not None:
+            _current.take(kind, fd=self.fileno())
+
+
+def _open_file(file: Any, mode: str = "r", *args: Any, **kwargs: Any) -> Any:
+    turns = _current
+    if turns is None or not turns.is_on:
+        return _real_open(file, mode, *args, **kwargs)
+    return _open.built(TurnFile, file, mode, *args, **kwargs)
+
+
+_STAND_INS: list[tuple[Any, Any]] = [
+    *((_REAL[name], functools.partial(_called, name)) for name in sorted(_WATCHED) if name in _REAL),
+    (_real_flock, _flock),
+    (_real_lockf, _lockf),
+    (_real_open, _open_file),
+    (_RealFileIO, TurnFile),
+]
+_rebinding = Rebinding()
+
+
+def learn() -> None:
+    """Find out what is to be replaced, once for all processes that are forked from this one."""
+    _rebinding.learn(_STAND_INS)
