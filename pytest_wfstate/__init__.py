@@ -38,7 +38,18 @@ if TYPE_CHECKING:
         WorkflowStep,
         WorkflowStepState,
     )
-    from pytest_wfstate.errors import CannotLock, CorruptRecord, InvalidId, NotFound, WfstateError, WouldHang
+    from pytest_wfstate.errors import (
+        AdapterFails,
+        BadSetting,
+        CannotLock,
+        CorruptRecord,
+        Hangs,
+        InvalidId,
+        NotFound,
+        Violation,
+        WfstateError,
+        WouldHang,
+    )
     from pytest_wfstate.faults.crash import (
         CannotCopy,
         CheckFails,
@@ -71,7 +82,9 @@ if TYPE_CHECKING:
     )
 
 __all__ = [
+    "AdapterFails",
     "ApprovalField",
+    "BadSetting",
     "CannotCopy",
     "CannotLock",
     "CheckFails",
@@ -93,6 +106,7 @@ __all__ = [
     "FileRunStore",
     "FileSnapshotStore",
     "FrozenClock",
+    "Hangs",
     "InvalidId",
     "MemoryEffectStore",
     "MemoryPausedStore",
@@ -117,6 +131,7 @@ __all__ = [
     "StepKind",
     "TaskStatus",
     "TraceChanged",
+    "Violation",
     "WfstateError",
     "Workflow",
     "WorkflowCheckpoint",

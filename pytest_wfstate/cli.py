@@ -1,15 +1,142 @@
-"""The `wfstate` command: for now, a demonstration of the store fixtures."""
+"""The `wfstate` command: checks stores, lists clauses, shows the zoo. It only reads what was asked for and prints."""
 
 from __future__ import annotations
 
+import argparse
+import dataclasses
 import os
-import subprocess
 import sys
-from pathlib import Path
+from collections.abc import Sequence
+from typing import Any
+
+from pytest_wfstate.check import Unusable, all_clauses, animals, shipped, targets
+from pytest_wfstate.plugin import PROFILES
+from pytest_wfstate.report.clauses import clause_document, clause_list
+from pytest_wfstate.report.progress import Progress
+from pytest_wfstate.report.scorecard import scorecard, violations
+from pytest_wfstate.report.zoo import KEY, Tour, differences, is_caught, matrix
+from pytest_wfstate.sessions import Session, run
+from pytest_wfstate.suites import SUITES
+from pytest_wfstate.suites.caught import suite_of
+from pytest_wfstate.suites.clauses import LEVELS, MEDIA
+from pytest_wfstate.zoo import ANIMALS, Animal
+
+CLEAN, VIOLATED, UNUSABLE = 0, 1, 2
 
 
-def main() -> int:
-    """Run the demonstration in a pytest of its own, which no configuration around it can change."""
-    demo = Path(__file__).with_name("demo.py")
-    alone = [f"--rootdir={demo.parent}", f"--config-file={os.devnull}", "--noconftest", "-p", "no:cacheprovider"]
-    return subprocess.call([sys.executable, "-m", "pytest", str(demo), "-v", *alone])
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command. It gives 0 if all is well, 1 if a store breaks a promise, 2 if the command makes no sense."""
+    asked = _parser().parse_args(arguments)
+    try:
+        return int(asked.run(asked))
+    except Unusable as error:
+        sys.stderr.write(f"wfstate {asked.command}: {error}\n")
+        return UNUSABLE
+    except KeyboardInterrupt:
+        sys.stderr.write("wfstate: interrupted\n")
+        return 130
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="wfstate", description="Proves what stores of durable agents promise.")
+    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    check = commands.add_parser("check", help="hold stores to their contracts, and print a scorecard")
+    check.set_defaults(run=_check)
+    check.add_argument(
+        "targets",
+        nargs="*",
+        metavar="TARGET",
+        help=f"a store ({', '.join(shipped())}), or package.module:name of a factory(home) or a suite. "
+        "None: all stores on files.",
+    )
+    check.add_argument("--contract", choices=SUITES, help="what a factory's stores are stores of")
+    check.add_argument("--medium", choices=MEDIA, help="where a factory's stores keep their state (disk)")
+    check.add_argument("--level", choices=LEVELS, help="the highest level to ask for (hardened)")
+    check.add_argument("--profile", choices=PROFILES, default="default", help="how much to try (default)")
+    check.add_argument("-k", metavar="EXPRESSION", dest="keyword", help="only these clauses, as in pytest -k")
+    check.add_argument("--jobs", type=int, metavar="N", help="how many stores to check at once (one per processor)")
+    listed = commands.add_parser("clauses", help="list the promises of the contracts")
+    listed.set_defaults(run=_clauses)
+    listed.add_argument("contract", nargs="?", choices=SUITES)
+    listed.add_argument("--markdown", action="store_true", help="as a document")
+    zoo = commands.add_parser("zoo", help="show stores that are known to be bad, and what catches them")
+    zoo.set_defaults(run=_zoo)
+    zoo.add_argument("names", nargs="*", metavar="NAME", help="only animals whose names begin so, such as paused")
+    zoo.add_argument("--full", action="store_true", help="try every clause, and print the matrix")
+    return parser
+
+
+def _check(asked: argparse.Namespace) -> int:
+    found = targets(asked.targets, asked.contract, level=asked.level, medium=asked.medium)
+    names = {target.suite: target.name for target in found}
+    options = [f"--wfstate-profile={asked.profile}", *(["-k", asked.keyword] if asked.keyword else [])]
+    progress = Progress(names, sys.stdout)
+    try:
+        rows = run([target.session for target in found], options, progress.heard, asked.jobs)
+    finally:
+        progress.clear()
+    rows = [dataclasses.replace(row, name=names[row.name]) for row in rows]
+    if not rows:
+        raise Unusable(
+            f"-k {asked.keyword!r} chooses no clause. It was looked for in those of {', '.join(names.values())}. "
+            "`wfstate clauses` lists them."
+        )
+    _say(scorecard(rows))
+    if all(row.is_clean for row in rows):
+        return CLEAN
+    _say(f"\n{violations(rows)}")
+    return VIOLATED
+
+
+def _clauses(asked: argparse.Namespace) -> int:
+    found = all_clauses(asked.contract)
+    _say(clause_document(found) if asked.markdown else clause_list(found))
+    return CLEAN
+
+
+def _zoo(asked: argparse.Namespace) -> int:
+    some = [animal for animal in ANIMALS if not asked.names or animal.name.startswith(tuple(asked.names))]
+    if not some:
+        raise Unusable(
+            f"no animal's name begins with {' or '.join(asked.names)}. There are {len(ANIMALS)}, of the contracts "
+            f"{', '.join(SUITES)}. `wfstate zoo` shows them all."
+        )
+    names = {suite_of(animal, SUITES).__name__: animal.name for animal in some}
+    progress = Progress(dict.fromkeys(names, "zoo"), sys.stdout)
+    tour = Tour(some, names, lambda text: None if asked.full else progress.say(text))
+
+    def heard(what: str, value: Any) -> None:
+        progress.heard(what, value)
+        tour.heard(what, value)
+
+    try:
+        run(_sessions(some, full=asked.full), [], heard)
+    finally:
+        progress.clear()
+    if asked.full:
+        return _matrix(some, tour.results)
+    tour.end()
+    number = sum(is_caught(animal, tour.results[animal.name]) for animal in some)
+    _say(f"{number} of {len(some)} animals are caught by every clause they are said to break.")
+    return CLEAN if number == len(some) else VIOLATED
+
+
+def _matrix(some: Sequence[Animal], found: dict[str, dict[str, str]]) -> int:
+    for contract in SUITES:
+        own = [animal for animal in some if animal.contract == contract]
+        if own:
+            _say(f"{contract}\n{matrix(own, all_clauses(contract), found)}\n")
+    _say(KEY)
+    wrong = differences(some, found)
+    _say("\n".join(["", *wrong]) if wrong else f"{len(some)} animals break exactly what they are said to break.")
+    return VIOLATED if wrong else CLEAN
+
+
+def _sessions(some: Sequence[Animal], *, full: bool) -> list[Session]:
+    """Share the animals out: if each takes long, they have a session each."""
+    number = len(some) if full else min(len(some), os.cpu_count() or 1)
+    return [animals(some[first::number], full=full) for first in range(number)]
+
+
+def _say(text: str) -> None:
+    sys.stdout.write(f"{text}\n")

@@ -1,4 +1,4 @@
-"""What a store refuses, and how it says so.
+"""What a store refuses, and how it says so; and what a suite says of a store.
 
 Every error is a `WfstateError` and also the builtin that it stands for, so that code which knows nothing of
 this package can still catch it. Its `__module__` is the package, which is where users import it from.
@@ -6,7 +6,18 @@ this package can still catch it. Its `__module__` is the package, which is where
 
 from __future__ import annotations
 
-__all__ = ["CannotLock", "CorruptRecord", "InvalidId", "NotFound", "WfstateError", "WouldHang"]
+__all__ = [
+    "AdapterFails",
+    "BadSetting",
+    "CannotLock",
+    "CorruptRecord",
+    "Hangs",
+    "InvalidId",
+    "NotFound",
+    "Violation",
+    "WfstateError",
+    "WouldHang",
+]
 
 
 class WfstateError(Exception):
@@ -55,5 +66,29 @@ class CannotLock(WfstateError, OSError):
 
 class WouldHang(WfstateError, RuntimeError):
     """A blocking call that would wait for the very thread it is made in."""
+
+    __module__ = "pytest_wfstate"
+
+
+class Violation(WfstateError, AssertionError):
+    """A store did what its contract does not allow."""
+
+    __module__ = "pytest_wfstate"
+
+
+class Hangs(WfstateError, TimeoutError):
+    """A store's method did not come back."""
+
+    __module__ = "pytest_wfstate"
+
+
+class AdapterFails(WfstateError, RuntimeError):
+    """`encode` or `decode` of a suite raised an error: nothing can be said of the store."""
+
+    __module__ = "pytest_wfstate"
+
+
+class BadSetting(WfstateError, ValueError):
+    """An attribute of a suite has a value that means nothing."""
 
     __module__ = "pytest_wfstate"

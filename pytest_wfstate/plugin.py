@@ -6,8 +6,13 @@ It imports nothing of the package before a test asks for it, so that a run which
 from __future__ import annotations
 
 import importlib
+import itertools
+import math
+import operator
 import types
-from collections.abc import Callable, Iterator
+import uuid
+from collections import Counter
+from collections.abc import Callable, Generator, Iterator
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -20,6 +25,8 @@ if TYPE_CHECKING:
 BACKENDS = ("memory", "file")
 PROFILES = ("quick", "default", "thorough")
 MODELS = ("kill", "ext4", "xfs", "posix")
+
+_MANY = 8  # suites that still have a line each in the summary
 
 STORES = {
     "effect_store": ("EffectStore", "which tool calls of a task are done"),
@@ -47,6 +54,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         known = ", ".join(choices)
         group.addoption(f"--wfstate-{name}", metavar="NAME", help=f"{what}: {known}")
         parser.addini(f"wfstate_{name}", f"{what} ({known})", default=default)
+    group.addoption("--wfstate-timeout", metavar="SECONDS", help="how long a call of a store may take in a suite")
+    parser.addini("wfstate_timeout", "how long a call of a store may take in a suite, in seconds", default="30")
     group.addoption("--wfstate-replay", metavar="ID", help="check only the disk that a violation's report names")
     group.addoption("--wfstate-keep", metavar="DIR", help="keep the disk of each violation in this folder")
 
@@ -56,9 +65,57 @@ def pytest_configure(config: pytest.Config) -> None:
     config.pluginmanager.register(_store_fixtures(_backends(config)), "wfstate-stores")
     for name, choices in (("profile", PROFILES), ("model", MODELS)):
         _setting(config, name, choices)
+    _check_timeout(config)
+    config.addinivalue_line(
+        "markers", "wfstate(contract, level, fault): a clause of a suite, which is not for use in tests"
+    )
     if config.getoption("--wfstate-replay") is not None:
         _check_replay(config.getoption("--wfstate-replay"))
-    config.pluginmanager.register(_Told(), "wfstate-told")
+    config.pluginmanager.register(_Told(config.getoption("--wfstate-replay")), "wfstate-told")
+
+
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """Give the items of a suite the marks of their clauses."""
+    if _is_of_suite(item):
+        from pytest_wfstate.suites.collecting import collected
+
+        collected(item)  # type: ignore[arg-type]
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out clauses above the level that a suite asks for. What -k and -m leave out was not chosen at all."""
+    if any(map(_is_of_suite, items)):
+        from pytest_wfstate.suites.collecting import is_asked
+
+        asked = [not _is_of_suite(item) or is_asked(item) for item in items]  # type: ignore[arg-type]
+        not_asked = list(itertools.compress(items, map(operator.not_, asked)))
+        items[:] = itertools.compress(items, asked)
+        config.hook.pytest_deselected(items=not_asked)
+        config.pluginmanager.getplugin("wfstate-told").not_asked.update(_suite_of(item.nodeid) for item in not_asked)
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_makereport(
+    item: pytest.Item, call: pytest.CallInfo[None]
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Let a violation in a suite speak for itself."""
+    if not _is_of_suite(item):
+        return (yield)
+    from pytest_wfstate.suites.collecting import pointed_at_users_code, reported
+
+    pointed_at_users_code(call)
+    report = yield
+    reported(item, call, report)
+    return report
+
+
+def _is_of_suite(item: pytest.Item) -> bool:
+    return hasattr(getattr(item, "cls", None), "known_failures")
+
+
+def _suite_of(nodeid: str) -> str:
+    return nodeid.split("::")[-2]
 
 
 def pytest_report_header(config: pytest.Config) -> str:
@@ -68,20 +125,63 @@ def pytest_report_header(config: pytest.Config) -> str:
 
 
 class _Told:
-    """Collects what explorations came to, from the workers of xdist too, and says it in one line."""
+    """Collects what explorations and suites came to, from the workers of xdist too, and says it in a line each.
 
-    def __init__(self) -> None:
+    A run that was to replay a disk and has not is no success.
+    """
+
+    def __init__(self, replay: str | None) -> None:
+        self._replay = replay
         self._properties: list[tuple[str, Any]] = []
+        self._clauses: list[tuple[str, list[tuple[str, Any]]]] = []
+        self.not_asked: Counter[str] = Counter()
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         if report.when == "teardown":
             self._properties += [pair for pair in report.user_properties if pair[0].startswith("wfstate_")]
+            if any(name in ("wfstate_clause", "wfstate_forgets") for name, _ in report.user_properties):
+                self._clauses.append((_suite_of(report.nodeid), report.user_properties))
 
-    def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
-        if self._properties:
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_testnodedown(self, node: Any) -> None:
+        """Hear from a worker of xdist: all of them leave out the same."""
+        self.not_asked |= Counter(getattr(node, "workeroutput", {}).get("wfstate_not_asked", {}))
+
+    def pytest_sessionfinish(self, session: pytest.Session) -> None:
+        if hasattr(session.config, "workeroutput"):
+            session.config.workeroutput["wfstate_not_asked"] = dict(self.not_asked)
+        if self._nothing_replayed(session.config) and session.exitstatus == pytest.ExitCode.OK:
+            session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+    def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+        if any(name == "wfstate_verdict" for name, _ in self._properties):
             from pytest_wfstate.report.crashes import summary
 
             terminalreporter.write_line(summary(self._properties))
+        for line in self._suites():
+            terminalreporter.write_line(f"wfstate: {line}")
+        if self._nothing_replayed(config):
+            terminalreporter.write_line(
+                f"wfstate: nothing was replayed. --wfstate-replay={self._replay} was given, and no test that ran came "
+                "to the exploration it is of. Run the command at the end of the violation's report: it names the test.",
+                red=True,
+            )
+
+    def _suites(self) -> list[str]:
+        """Say what suites came to: a line each, or one for all if there are many."""
+        if not self._clauses and not self.not_asked:
+            return []
+        from pytest_wfstate.report.scorecard import Item, Row, rows_of
+
+        items = [Item.of(suite, "", "", "", properties) for suite, properties in self._clauses]
+        rows = rows_of(items, self.not_asked)
+        if len(rows) > _MANY:
+            rows = [Row(f"{len(rows)} suites", items, self.not_asked.total())]
+        return [row.in_a_line() for row in rows]
+
+    def _nothing_replayed(self, config: pytest.Config) -> bool:
+        asked = self._replay is not None and not config.option.collectonly
+        return asked and ("wfstate_replayed", True) not in self._properties
 
 
 def _setting(config: pytest.Config, name: str, known: tuple[str, ...]) -> str:
@@ -92,6 +192,21 @@ def _setting(config: pytest.Config, name: str, known: tuple[str, ...]) -> str:
     if value not in known:
         raise pytest.UsageError(f"{source} is {value!r}, which is unknown. Choose among: {', '.join(known)}.")
     return str(value)
+
+
+def _check_timeout(config: pytest.Config) -> None:
+    option = config.getoption("--wfstate-timeout")
+    source = "the ini setting wfstate_timeout" if option is None else "--wfstate-timeout"
+    text = config.getini("wfstate_timeout") if option is None else option
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = math.nan
+    if not 0 < seconds < math.inf:
+        raise pytest.UsageError(
+            f"{source} is {text!r}, which is no number of seconds above 0. It is how long a call of a store may take. "
+            "Give one such as 30."
+        )
 
 
 def _check_replay(replay: str) -> None:
@@ -159,21 +274,43 @@ def frozen_clock(request: pytest.FixtureRequest) -> Iterator[FrozenClock]:
 
 
 @pytest.fixture
-def fake_disk() -> Iterator[FakeDisk]:
+def fake_disk(request: pytest.FixtureRequest) -> Iterator[FakeDisk]:
     """A disk in memory that can be full, read-only or case-insensitive: `.home`, `.fill()`, `.read_only(folder)`."""
     from pytest_wfstate.faults.fake_disk import fake_disk
 
-    with fake_disk() as disk:
+    folders = [request.getfixturevalue("tmp_path")] if "tmp_path" in request.fixturenames else []
+    with fake_disk(folders) as disk:
         yield disk
+
+
+@pytest.fixture
+def _wfstate_crash(request: pytest.FixtureRequest) -> Iterator[Crash]:
+    """The crash lab of the suites, which no fixture of the user's can take the place of."""
+    yield from _crash_lab(request, f"h{uuid.uuid4().hex[:15]}")
 
 
 @pytest.fixture
 def crash(request: pytest.FixtureRequest) -> Iterator[Crash]:
     """A crash lab: `.explore(workload, check)` checks every disk that a crash could leave; also `.kill`, `.errors`."""
+    yield from _crash_lab(request)
+
+
+def _crash_lab(request: pytest.FixtureRequest, home: str = "home") -> Iterator[Crash]:
+    _need_real_disk()
     from pytest_wfstate.faults.crash import Crash
     from pytest_wfstate.report.crashes import settings
 
     config = request.config
-    lab = Crash(settings(request, _setting(config, "profile", PROFILES), _setting(config, "model", MODELS)))
+    lab = Crash(settings(request, _setting(config, "profile", PROFILES), _setting(config, "model", MODELS), home))
     yield lab
     lab.close()
+
+
+def _need_real_disk() -> None:
+    """Fail a test that has asked for a fake disk before: what is imported then would stay on it."""
+    from pytest_wfstate.faults.disk import NoRealDisk, need_real_disk
+
+    try:
+        need_real_disk()
+    except NoRealDisk as error:
+        pytest.fail(str(error), pytrace=False)

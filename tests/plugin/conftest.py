@@ -12,10 +12,12 @@ import pytest_wfstate.faults.crash
 import pytest_wfstate.faults.fake_disk
 import pytest_wfstate.faults.frozen_clock
 import pytest_wfstate.report.crashes
+import pytest_wfstate.report.scorecard
 import pytest_wfstate.samples
 import pytest_wfstate.stores.colour
 import pytest_wfstate.stores.file
-import pytest_wfstate.stores.memory  # noqa: F401
+import pytest_wfstate.stores.memory
+import pytest_wfstate.suites.collecting  # noqa: F401
 
 OTHERS = ("-p", "no:asyncio", "-p", "no:anyio", "-p", "no:xdist")
 

@@ -46,7 +46,7 @@ def test_the_readme_has_two_commands_to_try_it() -> None:
     blocks = re.findall(r"^```(\w*)\n(.*?)^```$", section, flags=re.DOTALL | re.MULTILINE)
     assert [language for language, _ in blocks] == ["sh"]
     assert blocks[0][1].splitlines() == [
-        "python3 -m pip install . && python3 -m pytest_wfstate",
+        "python3 -m pip install . && python3 -m pytest_wfstate check",
         "python3 -m pip install -e '.[test]' && python3 -m pytest -n auto",
     ]
 
@@ -62,6 +62,12 @@ def test_the_readme_names_the_same_dependencies_and_python() -> None:
     assert "brings pytest, pydantic, hypothesis, freezegun and pyfakefs" in readme
 
 
-@pytest.mark.parametrize("name", ["stores.md", "files.md", "fixtures.md", "crash.md"])
+def test_the_command_is_called_wfstate() -> None:
+    assert tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["scripts"] == {
+        "wfstate": "pytest_wfstate.cli:main"
+    }
+
+
+@pytest.mark.parametrize("name", ["stores.md", "files.md", "fixtures.md", "crash.md", "suites.md", "clauses.md"])
 def test_a_document_is_linked_from_the_readme(name: str) -> None:
     assert f"(docs/{name})" in (ROOT / "README.md").read_text()

@@ -21,12 +21,12 @@ MAY_IMPORT = {
     "samples": {"errors", "contracts"},
     "stores": {"errors", "contracts"},
     "oracle": {"errors", "contracts"},
-    "zoo": {"errors", "contracts", "stores"},
+    "zoo": {"errors", "contracts", "stores", "samples"},
     "suites": {"errors", "contracts", "stores", "samples", "faults", "oracle", "zoo"},
     "adapters": {"errors", "contracts", "stores", "samples", "faults", "oracle", "zoo", "suites"},
 }
 # These sit on top of all others, so nothing but each other may import them.
-TOP = {"__init__", "__main__", "cli", "demo", "plugin", "report"}
+TOP = {"__init__", "__main__", "check", "cli", "plugin", "report", "sessions"}
 
 
 def part(module: str) -> str:
@@ -102,6 +102,8 @@ def test_a_backend_knows_no_other_backend(file: Path) -> None:
 
 @pytest.mark.parametrize("file", FILES, ids=str)
 def test_a_private_module_is_imported_by_its_own_folder_alone(file: Path) -> None:
+    if own_part(file) == "zoo":
+        return  # an animal is a store whose inner parts are put together wrongly
     folder = ".".join(["pytest_wfstate", *file.parent.parts])
     private = {module for module in imports(file) if module.split(".")[-1].startswith("_")}
     assert {module.rpartition(".")[0] for module in private} <= {folder}

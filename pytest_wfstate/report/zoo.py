@@ -1,0 +1,90 @@
+"""The zoo, told: each animal with its story and what caught it, and the matrix of animals and clauses."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from pytest_wfstate.suites.clauses import Clause
+from pytest_wfstate.zoo import Animal
+
+_MARKS = {"failed": "x", "passed": ".", "not measured": "?"}
+
+Results = Mapping[str, Mapping[str, str]]
+"""What became of each clause, for each animal."""
+
+
+class Tour:
+    """Tells of each animal as soon as all clauses have seen it that should catch it."""
+
+    def __init__(self, animals: Sequence[Animal], names: Mapping[str, str], say: Callable[[str], None]) -> None:
+        self._waiting = {animal.name: animal for animal in animals}
+        self._names = names
+        self._say = say
+        self.results: dict[str, dict[str, str]] = {animal.name: {} for animal in animals}
+
+    def heard(self, what: str, value: Any) -> None:
+        """Take in what is heard from a session; `names` are those of its suites."""
+        if what == "item" and value["level"]:
+            name = self._names[value["suite"]]
+            self.results[name][value["clause"]] = value["result"]
+            if name in self._waiting and self.results[name].keys() >= set(self._waiting[name].breaks):
+                self._tell(name)
+
+    def end(self) -> None:
+        """Tell of those that not all clauses have seen."""
+        for name in list(self._waiting):
+            self._tell(name)
+
+    def _tell(self, name: str) -> None:
+        self._say(caught(self._waiting.pop(name), self.results[name]) + "\n")
+
+
+def caught(animal: Animal, results: Mapping[str, str]) -> str:
+    """Tell an animal's story, and which clauses caught it."""
+    by = [clause for clause in animal.breaks if results.get(clause) == "known"]
+    others = {clause: results.get(clause, "not run") for clause in animal.breaks if clause not in by}
+    missed = [f"  NOT caught by {clause}: {result}" for clause, result in others.items()]
+    story = textwrap.wrap(animal.story, 116, initial_indent="  ", subsequent_indent="  ")
+    told = textwrap.wrap(f"caught by {', '.join(by)}", 116, initial_indent="  ", subsequent_indent="    ") if by else []
+    return "\n".join([animal.name, *story, *told, *missed])
+
+
+def is_caught(animal: Animal, results: Mapping[str, str]) -> bool:
+    """Tell whether all clauses caught it that should."""
+    return bool(animal.breaks) and all(results.get(clause) == "known" for clause in animal.breaks)
+
+
+def matrix(animals: Sequence[Animal], clauses: Sequence[Clause], results: Results) -> str:
+    """Show animals against clauses: the clauses are numbered, as there is no room for their names."""
+    width = max((len(animal.name) for animal in animals), default=0)
+    legend = [f"{number:>3}  {clause.id}" for number, clause in enumerate(clauses, 1)]
+    numbers = [f"{number:>3}" for number in range(1, len(clauses) + 1)]
+    head = [f"{'':{width}}  {''.join(number[place] for number in numbers)}".rstrip() for place in range(3)]
+    rows = [
+        f"{animal.name:{width}}  "
+        + "".join(_MARKS.get(results[animal.name].get(clause.id, ""), "-") for clause in clauses)
+        for animal in animals
+    ]
+    return "\n".join([*legend, "", *[line for line in head if line], *rows])
+
+
+KEY = "x broken   . kept   ? not measured   - skipped"
+
+
+def differences(animals: Sequence[Animal], results: Results) -> list[str]:
+    """Tell where animals break other clauses than they say."""
+    return [
+        f"{animal.name} {problem} {clause}"
+        for animal in animals
+        for clause, problem in _problems(animal, results[animal.name])
+    ]
+
+
+def _problems(animal: Animal, found: Mapping[str, str]) -> list[tuple[str, str]]:
+    broken = [clause for clause, result in found.items() if result == "failed"]
+    return [
+        *((clause, "is said to break, and does not,") for clause in animal.breaks if clause not in broken),
+        *((clause, "breaks, and is not said to,") for clause in broken if clause not in animal.breaks),
+    ]

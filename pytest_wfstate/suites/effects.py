@@ -1,0 +1,318 @@
+"""The effects contract: which tool calls of a task are done, so that a restart does not do them again."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from hypothesis import strategies as st
+
+from pytest_wfstate import samples
+from pytest_wfstate.contracts import WorkflowCheckpoint
+from pytest_wfstate.contracts.base import Call, Contract, Operation
+from pytest_wfstate.stores.memory import MemoryEffectStore
+from pytest_wfstate.suites import inputs
+from pytest_wfstate.suites.base import Suite, script, timed
+from pytest_wfstate.suites.clauses import clause
+from pytest_wfstate.suites.crashes import Scenario
+from pytest_wfstate.suites.play import RESTART, On, Tick, second
+
+
+def _task(ids: Sequence[str]) -> Any:
+    return st.tuples(st.sampled_from(ids))
+
+
+def _saved(ids: Sequence[str]) -> Any:
+    return st.sampled_from([(checkpoint(one, number),) for one in ids for number in range(2)])
+
+
+def _marked(ids: Sequence[str]) -> Any:
+    # use-0 is done in some of the checkpoints that are saved; one effect is not that of the tool call.
+    uses = [(use, samples.effect(use)) for use in ("use-0", "use-1", "use-2")]
+    return st.sampled_from([(one, *use) for one in ids for use in [*uses, ("use-1", samples.effect("use-2"))]])
+
+
+def _one(task_id: str, *_: Any) -> list[str]:
+    return [task_id]
+
+
+SAVE = Operation("save_checkpoint", _saved, changes=True, required=True, keys=lambda checkpoint: [checkpoint.task_id])
+LOAD = Operation("load_checkpoint", _task, required=True, keys=_one)
+MARK = Operation("mark_step_complete", _marked, changes=True, places=3, keys=_one)
+DELETE = Operation("delete_checkpoint", _task, changes=True, keys=_one)
+
+
+def checkpoint(task_id: str, steps: int = 1, **fields: Any) -> WorkflowCheckpoint:
+    """Make a checkpoint of a task that has come so far."""
+    uses = [f"use-{number}" for number in range(steps)]
+    log = [samples.effect(use) for use in uses]
+    usual = {"step_index": steps, "completed_tool_ids": set(uses), "side_effects_log": log}
+    return samples.checkpoint(task_id, **{**usual, **fields})
+
+
+def save(task_id: str, steps: int = 1, **fields: Any) -> Call:
+    """Save a checkpoint."""
+    return SAVE(checkpoint(task_id, steps, **fields))
+
+
+def mark(task_id: str, tool_use_id: str, **fields: Any) -> Call:
+    """Mark a tool call as done."""
+    return MARK(task_id, tool_use_id, samples.effect(tool_use_id, **fields))
+
+
+def third(call: Call) -> On:
+    """Make a call through a third handle."""
+    return On("third", call)
+
+
+def _looks(ids: Sequence[str]) -> list[Call]:
+    return [LOAD(one) for one in ids]
+
+
+def _unsound(task_id: str) -> WorkflowCheckpoint:
+    """Make a checkpoint that was spoilt after it was made."""
+    spoilt = checkpoint(task_id, 2)
+    spoilt.side_effects_log.append("a note")  # type: ignore[arg-type]
+    return spoilt
+
+
+EFFECTS = Contract(
+    "effects",
+    [SAVE, LOAD, MARK, DELETE],
+    reference=lambda invented: MemoryEffectStore(clock=invented.time),
+    record=save,
+    looks=_looks,
+)
+
+A = save("a", 1)
+B = save("b", 1)
+LOOK_A = LOAD("a")
+LOOK_B = LOAD("b")
+LOOKS = [LOOK_A, LOOK_B]
+DELETE_A = DELETE("a")
+MARKS_A = [mark("a", f"m{number}") for number in range(1, 151)]
+M1, M2, M3, M4 = MARKS_A[:4]
+WRONG = MARK("a", "m1", samples.effect("m2"))
+NO_TARGET = samples.effect("none", target=None)
+
+
+class EffectSuite(Suite):
+    """Holds a store to the effects contract."""
+
+    contract = EFFECTS
+    values = {
+        "falsy": [
+            save("a", 0, agent_id="", updated_at=0),
+            save("a", completed_tool_ids=[], updated_at=-1),
+            save("a", side_effects_log=[samples.effect("", tool_name="", target="", completed_at=0), NO_TARGET]),
+        ],
+        "unicode": [
+            save("a", agent_id="Ünïcödé 漢字 🙂 \u2028 \x7f", completed_tool_ids=["ключ", "\n"]),
+            save("a", side_effects_log=[samples.effect("é", tool_name="送金", target="e\u0301\r\n\t")]),
+        ],
+        "large": [save("a", 2000), save("a", agent_id="x" * 300_000)],
+    }
+    scenarios = {
+        "save": [Scenario([A]), Scenario([save("a", 2)], before=[A, B]), Scenario([save("a", 2)], before=[M1, M2])],
+        "mark": [
+            Scenario([M1, M2]),
+            Scenario([M1], before=[A, B]),
+            Scenario([M2, M1], before=[M1]),
+            # Where a store may write a long log anew.
+            Scenario(MARKS_A[65:66], before=MARKS_A[:65], faults=["kill", "power"]),
+        ],
+        "delete": [Scenario([DELETE_A], before=[A, B]), Scenario([DELETE_A, M1], before=[M1, M2])],
+    }
+    heals = [save("a", 2), DELETE_A]
+    afterwards = [mark("b", "after"), LOOK_B, mark("a", "after"), LOOK_A]
+
+    test_mark_creates = script(
+        "core", 'The first mark of a task makes a checkpoint for it, of agent "unknown".', M1, *LOOKS
+    )
+    test_mark_adds = script(
+        "core",
+        "A mark adds its id, its effect and 1 to the step index, and leaves the rest.",
+        *(A, M1, LOOK_A, M2, LOOK_A),
+    )
+    test_mark_in_order = script(
+        "core", "Effects are logged in the order of their marks.", M3, M1, M4, M2, LOOK_A, RESTART, LOOK_A
+    )
+    test_mark_survives_restart = script(
+        "core", "A restart loses no mark.", A, M1, mark("b", "m1"), RESTART, *LOOKS, M2, M3, RESTART, *LOOKS
+    )
+    test_delete_forgets = script(
+        "core", "A deleted task is gone.", A, B, M1, DELETE_A, *LOOKS, DELETE("b"), LOOK_B, RESTART, *LOOKS
+    )
+    test_delete_idempotent = script(
+        "core",
+        "To delete a task that is not there is no error.",
+        *(DELETE_A, A, DELETE_A, DELETE_A, LOOK_A, RESTART, LOOK_A),
+    )
+
+    test_mark_idempotent = script(
+        "safe", "To mark the same id again changes nothing.", M1, M2, M1, mark("a", "m1", target="other"), LOOK_A
+    )
+    test_mark_idempotent_after_restart = script(
+        "safe",
+        "To mark the same id again after a restart changes nothing.",
+        *(A, M1, RESTART, M1, LOOK_A, RESTART, LOOK_A),
+    )
+    test_mark_idempotent_elsewhere = script(
+        "safe",
+        "To mark an id again that another handle has marked changes nothing.",
+        *(M1, second(M1), second(M2), M2, third(M1), LOOK_A, RESTART, LOOK_A),
+    )
+    test_mark_idempotent_saved = script(
+        "safe",
+        "To mark an id that was saved as done changes nothing, whether its effect is in the log or not.",
+        *(save("a", completed_tool_ids=["use-0", "m1"]), mark("a", "use-0"), M1, LOOK_A, RESTART, LOOK_A),
+    )
+    test_mark_counts_on = script(
+        "safe",
+        "The step index goes on from the one that was saved, whatever is in the log.",
+        *(save("a", step_index=41), M1, LOOK_A, RESTART, M2, LOOK_A),
+    )
+    test_mark_keeps_agent = script(
+        "safe",
+        "A mark leaves the agent of a task, whatever it is.",
+        *(save("a", agent_id=""), M1, LOOK_A, RESTART, LOOK_A),
+    )
+    test_mark_seen_at_once = script(
+        "safe",
+        "What one handle marked, every other handle sees at once.",
+        *(M1, second(LOOK_A), second(M2), LOOK_A, third(LOOK_A), M3, second(LOOK_A), third(LOOK_A)),
+    )
+    test_mark_not_lost = script(
+        "safe",
+        "Marks through several handles are all kept.",
+        *(A, M1, second(M2), third(M3), M4, second(MARKS_A[5]), LOOK_A, third(LOOK_A), RESTART, LOOK_A),
+    )
+    test_mark_after_save = script(
+        "safe",
+        "A mark adds to what another handle has saved meanwhile.",
+        *(A, M1, second(save("a", 3)), M2, LOOK_A, second(LOOK_A), RESTART, LOOK_A),
+    )
+    test_mark_after_delete = script(
+        "safe",
+        "A mark after a delete starts anew, whichever handle deleted.",
+        *(A, M1, DELETE_A, M1, LOOK_A, second(M2), second(DELETE_A), M2, LOOK_A, RESTART, LOOK_A),
+    )
+    test_mark_others = script(
+        "safe",
+        "A mark touches no other task, also if it marks the same id there.",
+        *(A, B, save("aa"), M1, mark("b", "m1"), LOOK_A, LOOK_B, LOAD("aa"), RESTART, LOOK_A, LOOK_B, LOAD("aa")),
+    )
+    test_mark_long_log = script(
+        "safe", "A long log is kept whole.", *MARKS_A, LOOK_A, *MARKS_A[:3], LOOK_A, RESTART, LOOK_A
+    )
+    test_mark_values = script(
+        "safe",
+        "An effect is logged as it is: empty, long, or in any script.",
+        *(mark("a", "m1", target=None), mark("a", "m2", target="", tool_name="", completed_at=0, reversible=True)),
+        *(mark("a", "m3", target="Ünïcödé 漢字 🙂 \u2028\n"), mark("a", "m4", target="x" * 100_000, completed_at=-5)),
+        *(LOOK_A, RESTART, LOOK_A),
+    )
+    test_mark_any_id = script(
+        "safe",
+        "A tool call may have any text for an id.",
+        *(mark("a", one) for one in inputs.GOOD_IDS),
+        *(LOOK_A, RESTART, LOOK_A),
+        fault="input",
+    )
+    test_mark_ids_differ = script(
+        "safe",
+        "Two tool calls are the same only if their ids are, character by character.",
+        *(mark("a", one) for one in dict.fromkeys(one for pair in inputs.PAIRS for one in pair)),
+        *(LOOK_A, RESTART, LOOK_A),
+        fault="input",
+    )
+    test_mark_wrong_effect = script(
+        "safe",
+        "The effect of another tool call is refused, and changes nothing.",
+        *(WRONG, LOOK_A, A, WRONG, LOOK_A, RESTART, LOOK_A),
+        fault="input",
+    )
+    test_mark_bad_id = script(
+        "safe",
+        "A mark of what cannot be an id is refused, and changes nothing.",
+        *(A, mark("a", ""), mark("a", "nul\0byte"), mark("a", "x" * 1025), mark("", "m1"), LOOK_A, RESTART, LOOK_A),
+        fault="input",
+    )
+    test_save_after_marks = script(
+        "safe",
+        "To save a checkpoint replaces all marks: what is not in it is not done.",
+        *(M1, M2, A, LOOK_A, second(LOOK_A), M1, LOOK_A, RESTART, LOOK_A),
+    )
+    test_save_after_delete = script(
+        "safe", "A deleted task can be saved again.", A, DELETE_A, LOOK_A, save("a", 2), LOOK_A, RESTART, LOOK_A
+    )
+    test_save_bad_id = script(
+        "safe",
+        "A checkpoint with what cannot be an id is refused, and changes nothing.",
+        *(A, save(""), save("nul\0byte"), save("x" * 1025), LOOK_A),
+        fault="input",
+    )
+    test_delete_seen_at_once = script(
+        "safe",
+        "A task that one handle deleted is gone for every other.",
+        *(A, second(LOOK_A), DELETE_A, second(LOOK_A), second(M1), LOOK_A, second(DELETE_A), LOOK_A),
+    )
+    test_delete_others = script(
+        "safe",
+        "To delete a task touches no other.",
+        *(A, B, save("aa"), save("a.b"), mark("aa", "m1"), DELETE_A, LOAD("aa"), LOAD("a.b"), LOOK_B),
+        *(RESTART, LOOK_A, LOAD("aa"), LOAD("a.b"), LOOK_B),
+    )
+
+    test_mark_sets_time = timed(
+        "hardened",
+        "A mark sets the time of the checkpoint, in whole seconds.",
+        *(
+            A,
+            Tick(10),
+            M1,
+            LOOK_A,
+            Tick(0.9),
+            M2,
+            LOOK_A,
+            Tick(3600),
+            second(M3),
+            LOOK_A,
+            RESTART,
+            LOOK_A,
+            mark("b", "m1"),
+            LOOK_B,
+        ),
+    )
+    test_mark_again_keeps_time = timed(
+        "hardened",
+        "To mark the same id again leaves the time of the checkpoint.",
+        *(A, M1, Tick(100), M1, mark("a", "use-0"), LOOK_A, Tick(100), second(M1), LOOK_A, RESTART, LOOK_A),
+    )
+    test_mark_too_many = script(
+        "hardened",
+        "A mark that the step index has no room for is refused, and changes nothing.",
+        *(save("a", step_index=2**32 - 2), M1, M2, LOOK_A, RESTART, LOOK_A, M1, LOOK_A),
+        fault="input",
+    )
+    test_save_unsound = script(
+        "hardened",
+        "A checkpoint that was spoilt after it was made is refused, and changes nothing.",
+        *(SAVE(_unsound("b")), A, SAVE(_unsound("a")), LOOK_A, LOOK_B, RESTART, LOOK_A, LOOK_B),
+        fault="input",
+    )
+
+    @clause("safe", "What the caller does to an effect after marking it does not change what is stored.")
+    def test_aliasing_marked(self) -> None:
+        with self._stage(self._home()) as stage:
+            play, call = self._begin(), mark("a", "m1")
+            play.all(stage, [call])
+            call.args[2].target = "changed"
+            play.all(stage, [LOOK_A, second(LOOK_A)])
+
+    @clause("safe", "A mark on a checkpoint that cannot be read is an error: it does not start anew.", "input")
+    def test_corrupt_not_reset(self) -> None:
+        with self._corrupted() as (stage, _):
+            self._must_raise(stage, M1)
+            stage.restart()
+            self._must_raise(stage, LOOK_A)

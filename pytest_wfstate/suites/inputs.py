@@ -1,0 +1,73 @@
+"""What stores are given that is easily got wrong: ids, and records that the caller goes on changing."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel
+
+GOOD_IDS = [
+    "with space",
+    "Ünïcödé-漢字-🙂",
+    "slash/back\\slash",
+    "per%cent%2F",
+    "colon:star*question?",
+    "quote'\"`$(x)",
+    "line\nbreak\ttab",
+    ".",
+    "..",
+    "-rf",
+    "nul",
+    "a" * 300,
+    "é" * 1024,
+]
+
+PAIRS = [
+    ("run", "Run"),
+    ("run", "run "),
+    ("a/b", "a_b"),
+    ("a/b", "a\\b"),
+    ("a b", "a_b"),
+    ("a:b", "a-b"),
+    ("run", "run.json"),
+    ("run", "run.tmp"),
+    ("run-1", "run-10"),
+    ("a%2Fb", "a/b"),
+    ("é", "e\u0301"),
+    ("x" * 300 + "1", "x" * 300 + "2"),
+    ("a*", "ab"),
+    ("a_", "ab"),
+    ("a%", "ab"),
+]
+
+CLIMBING_IDS = ["../outside", "../../outside", "a/../../outside", "..\\outside", "nested/inside"]
+
+BAD_IDS = ["", "nul\0byte", "x" * 1025, "half \ud800 pair"]
+
+
+def everything_beside(home: Path) -> set[Path]:
+    """Give all paths around a home, but not in it."""
+    return {path for path in home.parent.rglob("*") if home not in path.parents}
+
+
+def disturb(value: Any) -> None:
+    """Change everything that can be changed in a value, as a careless caller would."""
+    if isinstance(value, BaseModel):
+        for name in type(value).model_fields:
+            disturb(getattr(value, name))
+    elif isinstance(value, dict):
+        for one in value.values():
+            disturb(one)
+        value["disturbed"] = True
+    elif isinstance(value, list):
+        for one in value:
+            disturb(one)
+        value.append("disturbed")
+    elif isinstance(value, set):
+        value.add("disturbed")
+    elif isinstance(value, tuple):
+        for one in value:
+            disturb(one)
+    elif hasattr(value, "__dict__"):
+        disturb(vars(value))

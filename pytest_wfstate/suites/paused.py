@@ -1,0 +1,413 @@
+"""The paused contract: which runs wait for a human, and which worker has taken one up again."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import math
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from hypothesis import strategies as st
+
+from pytest_wfstate import samples
+from pytest_wfstate.contracts.base import Call, Contract, Operation, Way
+from pytest_wfstate.contracts.paused import Workflow
+from pytest_wfstate.stores.memory import MemoryPausedStore
+from pytest_wfstate.suites import inputs
+from pytest_wfstate.suites.base import Suite, script, timed
+from pytest_wfstate.suites.clauses import clause
+from pytest_wfstate.suites.crashes import Scenario
+from pytest_wfstate.suites.play import RESTART, Line, Tick, second
+
+_LONG = 3600  # seconds: no claim of a test is that old, unless its clock is frozen
+
+
+def _some(handle: MemoryPausedStore, older_than: float | None = None) -> Iterable[Way]:
+    """A recovery is atomic for each run, not over all of them."""
+    runs = list(handle._inflight)
+    for size in range(1, len(runs)):
+        for some in itertools.combinations(runs, size):
+            yield functools.partial(MemoryPausedStore.recover_some, run_ids=some, older_than=older_than)
+
+
+def _run(ids: Sequence[str]) -> Any:
+    return st.tuples(st.sampled_from(ids))
+
+
+def _saved(ids: Sequence[str]) -> Any:
+    return st.sampled_from([(samples.paused(one, iterations=number),) for one in ids for number in range(3)])
+
+
+def _one(run_id: str) -> list[str]:
+    return [run_id]
+
+
+SAVE = Operation("save", _saved, changes=True, required=True, keys=lambda paused: [paused.run_id])
+LOAD = Operation("load", _run, required=True, keys=_one)
+CLAIM = Operation("claim", _run, changes=True, keys=_one)
+RECOVER = Operation(
+    "recover_orphaned",
+    lambda _: st.sampled_from([(), (_LONG,)]),
+    changes=True,
+    places=0,
+    keywords=("older_than",),
+    cut_short=_some,
+)
+COMPLETE = Operation("complete", _run, changes=True, keys=_one)
+REMOVE = Operation("remove", _run, changes=True, keys=_one)
+LIST = Operation("list", lambda _: st.just(()))
+
+
+def save(run_id: str, iterations: int = 1, **fields: Any) -> Call:
+    """Save a paused run."""
+    return SAVE(samples.paused(run_id, iterations=iterations, **fields))
+
+
+def _lines(*lines: Line | Tick) -> tuple[Any, ...]:
+    """Write lines of a script beside each other."""
+    return lines  # mypy has no type for a plain tuple of them
+
+
+def _looks(ids: Sequence[str]) -> list[Call]:
+    return [LIST(), *(LOAD(one) for one in ids)]
+
+
+def _newer(workflow: Workflow) -> dict[str, Any]:
+    """Give a workflow as a framework writes it that is newer than this package."""
+    fields = workflow.model_dump(mode="json", by_alias=True)
+    for part in (fields, *fields["stages"], *fields["edges"]):
+        part["added"] = {"later": [1, None]}
+    return fields
+
+
+PAUSED = Contract(
+    "paused",
+    [SAVE, LOAD, CLAIM, RECOVER, COMPLETE, REMOVE, LIST],
+    reference=lambda invented: MemoryPausedStore(clock=invented.time),
+    record=save,
+    looks=_looks,
+    recovery=RECOVER(),
+)
+
+A = save("a", 1)
+A2 = save("a", 2)
+B = save("b", 1)
+CLAIM_A = CLAIM("a")
+NO_NUMBER = save("a", 2)
+NO_NUMBER.args[0].wf_state["rate"] = math.nan  # a record that was right when it was made
+NEWER = save("a", workflow=_newer(A.args[0].workflow))
+LOOK_A = [LIST(), LOAD("a")]
+OBSERVE = PAUSED.observe(["a", "b"])
+
+
+class PausedSuite(Suite):
+    """Holds a store to the paused contract."""
+
+    contract = PAUSED
+    values = {
+        "falsy": [
+            save("a", 0, prompt="", fields=[], wf_state={}, stage_results=[], completed_stage_ids=[]),
+            save("a", wf_state={"zero": 0, "no": False, "none": None, "empty": "", "list": [], "dict": {}}),
+        ],
+        "unicode": [save("a", prompt="Ünïcödé 漢字 🙂 \u2028 \x7f", wf_state={"ключ": "значение\n"})],
+        "large": [save("a", wf_state={"text": "x" * 300_000}, stage_results=[{"n": n} for n in range(3000)])],
+    }
+    scenarios = {
+        "save": [Scenario([A2], before=[A, CLAIM_A]), Scenario([A2], before=[A, B]), Scenario([A])],
+        "claim": [Scenario([CLAIM_A], before=[A, B]), Scenario([CLAIM_A], before=[A, CLAIM_A, A2])],
+        "complete": [
+            Scenario([CLAIM_A, COMPLETE("a")], before=[A]),
+            Scenario([COMPLETE("a")], before=[A, CLAIM_A, A2]),
+        ],
+        "recover": [
+            Scenario([RECOVER()], before=[A, CLAIM_A, B, CLAIM("b")]),
+            Scenario([RECOVER()], before=[A, CLAIM_A, B, CLAIM("b"), save("b", 2)]),
+        ],
+        "remove": [Scenario([REMOVE("a")], before=[A, B]), Scenario([REMOVE("a")], before=[A, CLAIM_A, A2])],
+    }
+    heals = [save("a", 2), REMOVE("a")]
+    afterwards = [save("b", 9), LOAD("b"), CLAIM("b")]
+
+    test_list_sorted = script(
+        "core", "All paused runs are listed, sorted.", *(save(one) for one in "mfatcxbgzkeq"), LIST(), RESTART, LIST()
+    )
+    test_claim_takes = script(
+        "core", "A claimed run is given to the worker, and is paused no more.", A, B, CLAIM_A, *LOOK_A, LOAD("b")
+    )
+    test_claim_missing = script(
+        "core", "There is nothing to claim of a run that is not paused.", CLAIM_A, A, CLAIM("b")
+    )
+    test_complete_ends = script(
+        "core", "A completed run is gone: no recovery brings it back.", A, CLAIM_A, COMPLETE("a"), RESTART, *OBSERVE
+    )
+    test_recover_rearms = script(
+        "core", "A claimed run whose worker is gone is paused again by a recovery.", A, CLAIM_A, RESTART, *OBSERVE
+    )
+    test_recover_nothing = script("core", "A recovery with nothing to recover counts none.", RECOVER(), A, RECOVER())
+    test_remove_paused = script("core", "A removed run is gone.", A, B, REMOVE("a"), *LOOK_A, RESTART, *OBSERVE)
+    test_remove_idempotent = script(
+        "core", "To remove a run that is not there is no error.", REMOVE("a"), A, REMOVE("a"), REMOVE("a"), *LOOK_A
+    )
+
+    test_claim_one_winner = script(
+        "safe", "Of several claims of a run one gets it.", A, CLAIM_A, second(CLAIM_A), CLAIM_A, RESTART, CLAIM_A
+    )
+    test_claim_leaves_winner = script(
+        "safe",
+        "A claim that comes too late leaves that of the winner alone.",
+        A,
+        CLAIM_A,
+        second(CLAIM_A),
+        RESTART,
+        *OBSERVE,
+    )
+    test_claim_keeps_record = script(
+        "safe", "A claim keeps the record for a recovery.", A, CLAIM_A, RESTART, RECOVER(), LOAD("a"), CLAIM_A
+    )
+    test_claim_replaces = script(
+        "safe",
+        "A claim of a run that was paused anew takes the place of an older claim.",
+        *_lines(A, CLAIM_A, A2, second(CLAIM_A), RESTART, *OBSERVE),
+    )
+    test_claim_others = script(
+        "safe",
+        "A claim touches no other run.",
+        A,
+        B,
+        save("aa"),
+        CLAIM_A,
+        LIST(),
+        LOAD("b"),
+        LOAD("aa"),
+        RECOVER(),
+        LIST(),
+    )
+    test_save_after_end = script(
+        "safe",
+        "A run that was completed or removed can be paused anew.",
+        *_lines(A, CLAIM_A, COMPLETE("a"), A2, *LOOK_A, CLAIM_A, REMOVE("a"), A, *LOOK_A, CLAIM_A, RESTART, *OBSERVE),
+    )
+    test_save_refused = script(
+        "safe",
+        "A record that cannot be kept is refused, and the one before stands.",
+        A,
+        NO_NUMBER,
+        *LOOK_A,
+        RESTART,
+        *OBSERVE,
+        fault="input",
+    )
+    test_save_while_claimed = script(
+        "safe", "A run that pauses again while it is claimed is paused.", A, CLAIM_A, A2, *LOOK_A, RESTART, *LOOK_A
+    )
+    test_recover_paused_again = script(
+        "safe",
+        "A recovery does not roll back a run that was paused again.",
+        *_lines(A, CLAIM_A, A2, RECOVER(), *LOOK_A, CLAIM_A, RESTART, *OBSERVE),
+    )
+    test_recover_once = script(
+        "safe", "A recovered run is recovered once.", A, CLAIM_A, RECOVER(), RECOVER(), *LOOK_A, RESTART, *OBSERVE
+    )
+    test_recover_all = script(
+        "safe",
+        "A recovery brings back all claimed runs, and counts them.",
+        *_lines(A, B, save("c"), CLAIM_A, CLAIM("c"), RESTART, RECOVER(), LIST(), LOAD("a"), LOAD("b"), LOAD("c")),
+    )
+    test_complete_idempotent = script(
+        "safe",
+        "To complete a run again, or one that was never claimed, is no error.",
+        COMPLETE("a"),
+        A,
+        CLAIM_A,
+        *_lines(COMPLETE("a"), COMPLETE("a"), *LOOK_A, RESTART, *OBSERVE),
+    )
+    test_complete_leaves_paused = script(
+        "safe", "To complete a run that is paused leaves it paused.", A, COMPLETE("a"), *LOOK_A, RESTART, *OBSERVE
+    )
+    test_complete_paused_again = script(
+        "safe",
+        "To complete a run that was paused again meanwhile leaves it paused.",
+        *_lines(A, CLAIM_A, A2, COMPLETE("a"), *LOOK_A, RESTART, *OBSERVE),
+    )
+    test_complete_after_restart = script(
+        "safe",
+        "A restarted worker can complete what it had claimed before.",
+        A,
+        CLAIM_A,
+        RESTART,
+        COMPLETE("a"),
+        *OBSERVE,
+    )
+    test_complete_others = script(
+        "safe",
+        "To complete a run touches no other.",
+        A,
+        B,
+        save("aa"),
+        CLAIM_A,
+        CLAIM("b"),
+        CLAIM("aa"),
+        COMPLETE("a"),
+        *_lines(RESTART, RECOVER(), LIST(), LOAD("a"), LOAD("b"), LOAD("aa")),
+    )
+    test_complete_own_again = script(
+        "safe",
+        "A worker that claims a run for the second time can complete it.",
+        *_lines(A, CLAIM_A, RECOVER(), CLAIM_A, COMPLETE("a"), *LOOK_A, A2, CLAIM_A, COMPLETE("a"), RESTART, *OBSERVE),
+    )
+    test_remove_claimed = script(
+        "safe",
+        "A claimed run that is removed is gone: no recovery brings it back.",
+        A,
+        CLAIM_A,
+        REMOVE("a"),
+        RESTART,
+        *OBSERVE,
+    )
+    test_remove_both = script(
+        "safe",
+        "A run that is claimed and paused again is removed with its claim.",
+        *_lines(A, CLAIM_A, A2, REMOVE("a"), *LOOK_A, RESTART, *OBSERVE),
+    )
+    test_remove_others = script(
+        "safe",
+        "To remove a run touches no other.",
+        A,
+        B,
+        save("aa"),
+        REMOVE("a*"),
+        REMOVE("_"),
+        REMOVE("%"),
+        REMOVE("A"),
+        *_lines(LIST(), REMOVE("a"), LIST(), LOAD("b"), LOAD("aa")),
+    )
+    test_values_unknown = script(
+        "safe",
+        "Fields of a workflow that are unknown here are given back untouched.",
+        NEWER,
+        LOAD("a"),
+        CLAIM_A,
+        RESTART,
+        *OBSERVE,
+    )
+    test_list_only_paused = script(
+        "safe",
+        "Runs that are claimed or completed are not listed.",
+        A,
+        B,
+        save("c"),
+        CLAIM_A,
+        CLAIM("b"),
+        COMPLETE("b"),
+        *_lines(LIST(), RESTART, LIST()),
+    )
+
+    test_ids_refused_by_all = script(
+        "safe",
+        "What cannot be an id is refused by every method, and changes nothing.",
+        *_lines(
+            A,
+            B,
+            CLAIM("b"),
+            *(method(one) for one in inputs.BAD_IDS for method in (CLAIM, COMPLETE, REMOVE)),
+            *(save(one) for one in inputs.BAD_IDS[:-1]),  # no record can hold the last
+            RESTART,
+            *OBSERVE,
+        ),
+        fault="input",
+    )
+
+    @clause(
+        "safe", "A run may have any text for an id, and is claimed, recovered, completed and removed by it.", "input"
+    )
+    def test_ids_claimed(self) -> None:
+        for one in inputs.GOOD_IDS:
+            looks = PAUSED.observe([one])
+            self._play(
+                [
+                    save(one),
+                    CLAIM(one),
+                    RESTART,
+                    *looks,
+                    CLAIM(one),
+                    COMPLETE(one),
+                    *looks,
+                    save(one),
+                    REMOVE(one),
+                    *looks,
+                ]
+            )
+
+    @clause("safe", "Two ids never share a claim, whatever characters they hold.", "input")
+    def test_ids_claims_never_collide(self) -> None:
+        for one, other in [*inputs.PAIRS, ("run", "run.inflight")]:
+            looks = PAUSED.observe([one, other])
+            self._play(
+                [
+                    save(one),
+                    save(other, 2),
+                    CLAIM(one),
+                    *_looks([one, other]),
+                    COMPLETE(other),
+                    CLAIM(other),
+                    RESTART,
+                    *looks,
+                ]
+            )
+
+    @clause("safe", "A claim of a record that cannot be read is an error, and leaves it where it is.", "input")
+    def test_corrupt_claim(self) -> None:
+        with self._corrupted() as (stage, _):
+            self._must_raise(stage, CLAIM_A)
+            self._must_raise(stage, LOAD("a"))
+
+    test_complete_not_anothers = script(
+        "hardened",
+        "A late complete does not free the claim of another worker.",
+        *_lines(A, CLAIM_A, second(RECOVER()), second(CLAIM_A), COMPLETE("a"), RESTART, *OBSERVE),
+    )
+    test_complete_not_anothers_after_save = script(
+        "hardened",
+        "A late complete does not free the claim of another worker on a run that was paused anew.",
+        *_lines(A, CLAIM_A, A2, second(CLAIM_A), COMPLETE("a"), RESTART, *OBSERVE),
+    )
+    test_recover_older_than = timed(
+        "hardened",
+        "A recovery of old claims leaves the young ones alone.",
+        *_lines(A, B, CLAIM_A, Tick(50), CLAIM("b"), Tick(20), second(RECOVER(60)), second(LIST()), RESTART),
+        *_lines(LIST(), LOAD("a"), LOAD("b"), RECOVER(60), Tick(60), RECOVER(60), *LOOK_A, LOAD("b")),
+    )
+    test_recover_older_than_limit = timed(
+        "hardened",
+        "A claim is old enough when it is just as old as asked for.",
+        *_lines(A, CLAIM_A, Tick(59.9), second(RECOVER(60)), Tick(0.1), second(RECOVER(60)), *LOOK_A),
+    )
+    test_recover_older_than_paused_again = timed(
+        "hardened",
+        "A recovery leaves a young claim alone, also if the run was paused again.",
+        *_lines(
+            A,
+            CLAIM_A,
+            A2,
+            Tick(30),
+            second(RECOVER(60)),
+            *LOOK_A,
+            REMOVE("b"),
+            CLAIM_A,
+            Tick(61),
+            second(RECOVER(60)),
+            *LOOK_A,
+        ),
+    )
+    test_recover_age_of_last_claim = timed(
+        "hardened",
+        "The age of a claim is that of the last one.",
+        *_lines(A, CLAIM_A, Tick(100), RECOVER(), CLAIM_A, Tick(30), second(RECOVER(60)), *LOOK_A),
+    )
+    test_recover_bad_age = script(
+        "hardened",
+        "An age that is no number of seconds from 0 up is refused, and changes nothing.",
+        *_lines(A, CLAIM_A, RECOVER(-1), RECOVER("soon"), RECOVER(math.nan), RECOVER(True), RESTART, *OBSERVE),
+        fault="input",
+    )

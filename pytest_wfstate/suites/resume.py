@@ -1,0 +1,176 @@
+"""The resume contract: where a run goes on after a restart."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import strategies as st
+
+from pytest_wfstate import samples
+from pytest_wfstate.contracts import ResumePoint
+from pytest_wfstate.contracts.base import Call, Contract, Operation
+from pytest_wfstate.stores.memory import MemoryResumeStore
+from pytest_wfstate.suites.base import Suite, script
+from pytest_wfstate.suites.clauses import clause
+from pytest_wfstate.suites.crashes import Scenario
+from pytest_wfstate.suites.play import RESTART, Stage, second
+
+EMPTY: dict[str, Any] = {"step": 0, "scope_snapshot": {}}
+
+
+def _run(ids: Sequence[str]) -> Any:
+    return st.tuples(st.sampled_from(ids))
+
+
+def _saved(ids: Sequence[str]) -> Any:
+    # Few, so that one soon follows another.
+    return st.sampled_from([(samples.resume_point(one, **fields),) for one in ids for fields in ({}, EMPTY)])
+
+
+def _one(run_id: str) -> list[str]:
+    return [run_id]
+
+
+SAVE = Operation("save", _saved, changes=True, required=True, keys=lambda point: [point.run_id])
+LOAD = Operation("load", _run, required=True, keys=_one)
+DELETE = Operation("delete", _run, changes=True, keys=_one)
+
+
+def save(run_id: str, step: int = 1, **fields: Any) -> Call:
+    """Save the point at which a run goes on."""
+    return SAVE(samples.resume_point(run_id, step=step, **fields))
+
+
+def _looks(ids: Sequence[str]) -> list[Call]:
+    return [LOAD(one) for one in ids]
+
+
+def _unsound(run_id: str) -> ResumePoint:
+    """Make a point that was spoilt after it was made: what is not a number has no JSON."""
+    spoilt = samples.resume_point(run_id, step=2)
+    spoilt.scope_snapshot["ratio"] = math.nan
+    return spoilt
+
+
+RESUME = Contract(
+    "resume",
+    [SAVE, LOAD, DELETE],
+    reference=lambda invented: MemoryResumeStore(clock=invented.time),
+    record=save,
+    looks=_looks,
+)
+
+A = save("a", 1)
+A2 = save("a", 2, next_node_id="reply")
+B = save("b", 1)
+LOOK_A = LOAD("a")
+LOOK_B = LOAD("b")
+LOOKS = [LOOK_A, LOOK_B]
+DELETE_A = DELETE("a")
+FALSY: list[Any] = [[], 0, 0.0, False, "", None]
+LONG = save("a", 1, scope_snapshot={"messages": ["word " * 20] * 100})
+
+
+class ResumeSuite(Suite):
+    """Holds a store to the resume contract."""
+
+    contract = RESUME
+    values = {
+        "falsy": [
+            save("a", 0, workflow_name="", next_node_id="", scope_snapshot={}),
+            save("a", scope_snapshot={"zero": 0, "no": False, "none": None, "empty": "", "list": [], "dict": {}}),
+            *(save("a", scope_snapshot=scope) for scope in FALSY),
+        ],
+        "unicode": [save("a", next_node_id="Ünïcödé 漢字 🙂 \u2028 \x7f", scope_snapshot={"ключ": "значение\r\n"})],
+        "large": [save("a", scope_snapshot={"text": "x" * 300_000, "rows": [{"n": n} for n in range(3000)]})],
+    }
+    scenarios = {
+        "save": [Scenario([A, A2]), Scenario([A2], before=[A, B]), Scenario([A2], before=[LONG, B])],
+        "delete": [Scenario([DELETE_A], before=[A, B]), Scenario([DELETE_A, A2], before=[A])],
+    }
+    heals = [A2, DELETE_A]
+    afterwards = [save("b", 9), LOOK_B, DELETE("b"), save("b", 10)]
+
+    test_delete_forgets = script("core", "A deleted run is gone.", A, B, A2, DELETE_A, *LOOKS, RESTART, *LOOKS)
+    test_delete_idempotent = script(
+        "core",
+        "To delete a run that is not there is no error.",
+        *(DELETE_A, A, DELETE_A, DELETE_A, LOOK_A, RESTART, LOOK_A),
+    )
+
+    test_save_shorter = script(
+        "safe", "A short point replaces a long one whole.", LONG, save("a", scope_snapshot={}), LOOK_A, RESTART, LOOK_A
+    )
+    test_save_any_json = script(
+        "safe",
+        "A scope may be any JSON: a text, a number, a list, and deep down.",
+        *(save("one", scope_snapshot="text"), save("two", scope_snapshot=[[[{"a": [None, [1]]}]]])),
+        *(
+            save("three", scope_snapshot=1.5),
+            save("four", scope_snapshot=True),
+            save("five", scope_snapshot={"": {"a.b": 1}}),
+        ),
+        *(LOAD("one"), LOAD("two"), LOAD("three"), LOAD("four"), LOAD("five"), RESTART),
+        *(LOAD("one"), LOAD("two"), LOAD("three"), LOAD("four"), LOAD("five")),
+    )
+    test_save_exact_numbers = script(
+        "safe",
+        "Numbers are kept exactly, and whole ones stay whole.",
+        *(save("a", 2**64 - 1, scope_snapshot=[2**53 + 1, 10**30, 1, 1.0, -0.5, 0.1, 1e300]), LOOK_A, RESTART, LOOK_A),
+    )
+    test_save_others = script(
+        "safe",
+        "To save a run again touches no other.",
+        *(A, B, save("aa", 5), A2, LOOK_B, LOAD("aa"), RESTART, LOOK_A, LOOK_B, LOAD("aa")),
+    )
+    test_save_after_delete = script(
+        "safe", "A deleted run can be saved again.", A, DELETE_A, LOOK_A, A2, LOOK_A, RESTART, LOOK_A
+    )
+    test_save_bad_id = script(
+        "safe",
+        "A point with what cannot be an id is refused, and changes nothing.",
+        *(A, save(""), save("nul\0byte"), save("x" * 1025), LOOK_A),
+        fault="input",
+    )
+    test_save_elsewhere = script(
+        "safe",
+        "The last save counts, whichever handle made it, also if it saves the same again.",
+        *(A, second(A2), A, LOOK_A, second(LOOK_A), second(A2), LOOK_A, RESTART, LOOK_A),
+    )
+    test_delete_seen_at_once = script(
+        "safe",
+        "A run that one handle deleted is gone for every other, until one saves it again.",
+        *(A, second(LOOK_A), DELETE_A, second(LOOK_A), second(A2), LOOK_A, second(DELETE_A), LOOK_A, RESTART, LOOK_A),
+    )
+    test_delete_others = script(
+        "safe",
+        "To delete a run touches no other.",
+        *(A, B, save("aa"), save("a.b"), DELETE_A, LOOK_B, LOAD("aa"), LOAD("a.b"), DELETE("c")),
+        *(RESTART, LOOK_A, LOOK_B, LOAD("aa"), LOAD("a.b")),
+    )
+    test_save_unsound = script(
+        "hardened",
+        "A point that was spoilt after it was made is refused, and changes nothing.",
+        *(SAVE(_unsound("b")), A, SAVE(_unsound("a")), LOOK_A, LOOK_B, RESTART, LOOK_A, LOOK_B),
+        fault="input",
+    )
+
+    @clause("safe", "Before there is a folder nothing is there to load or to delete; the first save makes it.")
+    def test_load_before_folder(self) -> None:
+        self._need_files("it has no folder")
+        home = self._home()
+        home.rmdir()
+        with Stage(lambda: self._open_without(home), self._close, self._driver) as stage:
+            self._begin().all(stage, [LOOK_A, DELETE_A, LOOK_A, RESTART, LOOK_A, A, LOOK_A, RESTART, LOOK_A])
+
+    def _open_without(self, home: Path) -> Any:
+        try:
+            return self._driver.run(lambda: self.open(home), "open")
+        except Exception as error:
+            if home.exists():
+                raise
+            pytest.skip(f"not offered: open() raises {type(error).__name__} before its folder is there")

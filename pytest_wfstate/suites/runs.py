@@ -1,0 +1,448 @@
+"""The runs contract: the definition, context and steps of one workflow execution."""
+
+from __future__ import annotations
+
+import datetime
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
+
+from hypothesis import strategies as st
+
+from pytest_wfstate import samples
+from pytest_wfstate.contracts.base import Call, Contract, Operation
+from pytest_wfstate.contracts.runs import TaskStatus
+from pytest_wfstate.stores.memory import MemoryRunStore
+from pytest_wfstate.suites import inputs
+from pytest_wfstate.suites.base import Suite, script, timed
+from pytest_wfstate.suites.clauses import clause
+from pytest_wfstate.suites.crashes import Scenario
+from pytest_wfstate.suites.play import FIRST, RESTART, Tick, second
+
+_STEPS = ("fetch", "charge")  # not in the order of their names
+
+
+def _run(ids: Sequence[str]) -> Any:
+    return st.sampled_from([(one,) for one in ids])
+
+
+def _created(ids: Sequence[str]) -> Any:
+    return st.sampled_from([create(one, number).args for one in ids for number in range(3)])
+
+
+def _updated(ids: Sequence[str]) -> Any:
+    return st.sampled_from([update(one, number).args for one in ids for number in range(3)])
+
+
+def _upserted(ids: Sequence[str]) -> Any:
+    return st.sampled_from([upsert(one, name, n).args for one in ids for name in _STEPS for n in range(3)])
+
+
+def _one(run_id: str, *_: Any) -> list[str]:
+    return [run_id]
+
+
+CREATE = Operation("create_run", _created, changes=True, required=True, keys=lambda state: [state.run_task_id])
+GET = Operation("get_run", _run, required=True, keys=_one)
+UPDATE = Operation("update_context", _updated, changes=True, places=2, keys=_one)
+DELETE = Operation("delete_run", _run, changes=True, keys=_one)
+UPSERT = Operation("upsert_step", _upserted, changes=True, places=2, keys=_one)
+STEP = Operation(
+    "get_step", lambda ids: st.sampled_from([(one, name) for one in ids for name in _STEPS]), places=2, keys=_one
+)
+STEPS = Operation("list_steps", _run, keys=_one)
+
+
+def create(run_id: str, number: int = 1, **fields: Any) -> Call:
+    """Create a run."""
+    return CREATE(samples.run(run_id, **{"input": {"n": number}, **fields}))
+
+
+def update(run_id: str, number: int = 1) -> Call:
+    """Update the context of a run."""
+    return UPDATE(run_id, {"n": number, "steps": {"fetch": {"docs": [number]}}})
+
+
+def upsert(run_id: str, step_id: str = "fetch", number: int = 1, **fields: Any) -> Call:
+    """Keep a step."""
+    return UPSERT(run_id, samples.step(step_id, **{"result": {"n": number}, **fields}))
+
+
+def _look(run_id: str, steps: Sequence[str] = ()) -> list[Call]:
+    return [STEPS(run_id), *(STEP(run_id, one) for one in steps), GET(run_id)]
+
+
+def _looks(ids: Sequence[str]) -> list[Call]:
+    return [call for one in ids for call in _look(one)]
+
+
+RUNS = Contract(
+    "runs",
+    [CREATE, GET, UPDATE, DELETE, UPSERT, STEP, STEPS],
+    reference=lambda invented: MemoryRunStore(clock=invented.time),
+    record=create,
+    looks=_looks,
+)
+
+A = create("a", 1)
+A2 = create("a", 2)
+B = create("b", 1)
+FETCH = upsert("a", "fetch")
+FETCH2 = upsert("a", "fetch", 2)
+CHARGE = upsert("a", "charge")
+FETCH_B = upsert("b", "fetch", 5)
+UPDATE_A = update("a", 7)
+DELETE_A = DELETE("a")
+LOOK_A = _look("a")
+LOOK_FETCH = _look("a", ["fetch"])
+LOOKS = _looks(["a", "b"])
+FALSY: list[Any] = [{}, [], 0, 0.0, False, "", None]
+NO_NUMBERS = (math.nan, math.inf, -math.inf)
+LONG_AGO = datetime.datetime(1999, 12, 31, 23, 59, 59, 999000, tzinfo=datetime.UTC)
+
+_STEP_WITH_MORE = {
+    "id": "fetch",
+    "label": "Fetch",
+    "kind": {"type": "api_call", "url": "https://example.org", "headers": {}},
+    "on_error": [{"retry": False}],
+}
+
+# Pairs of run and step that are one when they are written one after the other.
+_ALIKE = [
+    *((("a" + mark + "b", "c"), ("a", "b" + mark + "c")) for mark in ("", "-", "_", ".", "/", ":", "#", "%", "~", "|")),
+    (("a", "b"), ("b", "a")),
+]
+
+
+def _spoiled(number: float) -> list[Call]:
+    """Give calls with a number that has no JSON."""
+    state, step = samples.run("a"), samples.step("fetch")
+    state.input["n"] = step.result["docs"] = [number]
+    return [CREATE(state), UPDATE("a", {"n": number}), UPSERT("a", step)]
+
+
+class RunSuite(Suite):
+    """Holds a store to the runs contract."""
+
+    contract = RUNS
+    values: ClassVar[Mapping[str, Sequence[Call]]] = {
+        "falsy": [
+            create("a", agent_id="", workspace_id="", entry_point="", input={}, context={}),
+            create("a", workspace_id=None, entry_point=None, input=None, context=None),
+            create("a", input={"zero": 0, "no": False, "none": None, "empty": "", "list": [], "dict": {}, "": 0.0}),
+            *(upsert("a", result=one, error="", wait_task_id="") for one in FALSY),
+            upsert("a", status="pending", result=None, started_at=None, completed_at=None),
+        ],
+        "unicode": [
+            create("a", user_id="Ünïcödé 漢字 🙂 \u2028 \x7f", context={"ключ": "значение\r\n", "é": "e\u0301"}),
+            upsert("a", error="Ünïcödé 漢字 🙂 \u2028 \x7f", result={"ключ": "значение\r\n"}),
+        ],
+        "large": [
+            create("a", context={"text": "x" * 300_000, "list": [{"n": n} for n in range(3000)]}),
+            upsert("a", result={"text": "x" * 300_000}),
+        ],
+    }
+    scenarios: ClassVar[Mapping[str, Sequence[Scenario]]] = {
+        "create": [Scenario([A]), Scenario([A2], before=[A, FETCH, B])],
+        "update": [Scenario([UPDATE_A, update("a", 8)], before=[FETCH, A])],
+        "delete": [
+            Scenario([DELETE_A], before=[A, FETCH, B]),
+            Scenario([DELETE_A, A2], before=[CHARGE], faults=["kill", "power"]),
+        ],
+        "upsert": [Scenario([FETCH, CHARGE]), Scenario([FETCH2], before=[FETCH, CHARGE, A, FETCH_B])],
+    }
+    heals = (DELETE_A,)
+    afterwards = (create("b", 9), upsert("b", "fetch", 9), STEPS("b"), update("b", 9), GET("b"))
+
+    test_update_context = script(
+        "core", "An update replaces the context of a run.", A, UPDATE_A, *LOOK_A, RESTART, *LOOK_A
+    )
+    test_upsert_adds = script("core", "A step that is new is added.", A, FETCH, *LOOK_FETCH, CHARGE, *LOOK_FETCH)
+    test_upsert_replaces = script("core", "A step that is there is replaced.", A, FETCH, FETCH2, *LOOK_FETCH)
+    test_upsert_survives_restart = script(
+        "core", "A restart loses no step.", A, FETCH, CHARGE, RESTART, *LOOK_FETCH, FETCH2, RESTART, *LOOK_FETCH
+    )
+    test_steps_in_order = script(
+        "core",
+        "Steps are listed in the order in which they were added, each run's apart.",
+        *(upsert("a", name) for name in "mcaz"),
+        *(upsert("b", name) for name in "zx"),
+        *(STEPS("a"), STEPS("b")),
+    )
+    test_steps_missing = script(
+        "core",
+        "A step that was never kept is not there.",
+        A,
+        *LOOK_FETCH,
+        FETCH,
+        STEP("a", "charge"),
+        STEP("b", "fetch"),
+        *_look("b"),
+    )
+    test_delete_forgets = script(
+        "core", "A deleted run is gone with its steps.", A, FETCH, CHARGE, DELETE_A, *LOOK_FETCH, RESTART, *LOOK_FETCH
+    )
+    test_delete_idempotent = script(
+        "core", "To delete a run that is not there is no error.", DELETE_A, A, DELETE_A, DELETE_A, *LOOK_A
+    )
+
+    test_create_keeps_steps = script(
+        "safe", "To create a run again keeps its steps.", A, FETCH, CHARGE, A2, *LOOK_A, RESTART, *LOOK_A
+    )
+    test_create_replaces_all = script(
+        "safe",
+        "To create a run again replaces all of its record: nothing of the old one is left.",
+        *(A, UPDATE_A, create("a", 2, workspace_id=None, entry_point=None, input=None, context=None), *LOOK_A),
+        *(create("a", 3, agent_id="other", created_at=LONG_AGO, definition=samples.definition(id="wf-2")), *LOOK_A),
+        RESTART,
+        *LOOK_A,
+    )
+    test_create_keeps_times = script(
+        "safe",
+        "A run keeps the times that it came with.",
+        *(create("a", created_at=LONG_AGO, updated_at=LONG_AGO), FETCH, *LOOK_A),
+        *(create("a", created_at=samples.MOMENT, updated_at=LONG_AGO), *LOOK_A),
+    )
+    test_create_others = script(
+        "safe", "To create a run touches no other.", B, FETCH_B, create("aa"), A, A2, *_looks(["b", "aa"])
+    )
+    test_create_framework_fields = script(
+        "safe",
+        "What a definition holds beyond the fields that are known is kept untouched.",
+        create("a", definition=samples.definition(retries={"most": 3, "none": None}, steps=[_STEP_WITH_MORE])),
+        *LOOK_A,
+        RESTART,
+        *LOOK_A,
+    )
+    test_update_nothing_else = script(
+        "safe",
+        "An update changes no more than the context and the time of the update.",
+        *(
+            create("a", created_at=LONG_AGO, entry_point=None),
+            FETCH,
+            CHARGE,
+            UPDATE_A,
+            *LOOK_A,
+            UPDATE("a", {}),
+            *LOOK_A,
+        ),
+        RESTART,
+        *LOOK_A,
+    )
+    test_update_whole = script(
+        "safe",
+        "A context is replaced, not merged.",
+        *(A, UPDATE("a", {"x": {"y": 1}, "z": 2}), UPDATE("a", {"x": {"w": 3}}), *LOOK_A, UPDATE("a", [1]), *LOOK_A),
+    )
+    test_update_falsy = script(
+        "safe",
+        "A context may be false, or empty.",
+        *(call for one in FALSY for call in (A, UPDATE("a", one), GET("a"))),
+        *(RESTART, GET("a")),
+    )
+    test_update_unknown = script(
+        "safe",
+        "To update a run that is not there is an error, and changes nothing.",
+        *(UPDATE_A, *LOOK_A, B, FETCH_B, UPDATE_A, *LOOKS),
+        RESTART,
+        *LOOKS,
+    )
+    test_update_steps_alone = script(
+        "safe",
+        "To update a run that has steps but was not created is an error, and changes nothing.",
+        *(FETCH, UPDATE_A, *LOOK_A, CHARGE, *LOOK_A),
+        RESTART,
+        *LOOK_A,
+    )
+    test_update_after_delete = script(
+        "safe",
+        "A late update does not bring back a run that was deleted.",
+        A,
+        FETCH,
+        DELETE_A,
+        UPDATE_A,
+        *LOOK_A,
+        RESTART,
+        *LOOK_A,
+    )
+    test_update_others = script(
+        "safe", "An update touches no other run.", A, B, create("aa"), UPDATE_A, *_looks(["b", "aa"])
+    )
+    test_update_newest = script(
+        "safe",
+        "An update is of what was saved last, through whatever handle.",
+        *(A, UPDATE_A, second(create("a", 2, agent_id="other")), UPDATE_A),
+        *LOOK_A,
+        second(GET("a")),
+    )
+    test_upsert_whole = script(
+        "safe",
+        "A step is replaced whole: nothing of the old one is left.",
+        *(upsert("a", error="bad", wait_task_id="task-1"), upsert("a", status="pending", result=None, started_at=None)),
+        *LOOK_FETCH,
+        *(RESTART, STEP("a", "fetch")),
+    )
+    test_upsert_before_run = script(
+        "safe",
+        "Steps may be kept before there is a run, which finds them there.",
+        FETCH,
+        *LOOK_FETCH,
+        CHARGE,
+        A,
+        *LOOK_FETCH,
+        RESTART,
+        *LOOK_FETCH,
+    )
+    test_upsert_leaves_run = script(
+        "safe",
+        "A step changes nothing in its run, not even the time of its update.",
+        *(A, FETCH, FETCH2, CHARGE, GET("a"), UPDATE_A, GET("a"), upsert("a", "charge", 2), GET("a")),
+        *(RESTART, GET("a")),
+    )
+    test_upsert_others = script(
+        "safe",
+        "A step is that of one run: one of the same name in another is left alone.",
+        *(FETCH, FETCH_B, upsert("aa", "fetch", 3), FETCH2, *_looks(["a", "b", "aa"])),
+        RESTART,
+        *_looks(["a", "b", "aa"]),
+    )
+    test_upsert_seen_at_once = script(
+        "safe",
+        "A step that one handle keeps, every other sees at once, in its place.",
+        *(FETCH, second(CHARGE), FETCH2, STEPS("a"), second(STEPS("a")), second(upsert("a", "charge", 3))),
+        *LOOK_FETCH,
+    )
+    test_upsert_statuses = script(
+        "safe",
+        "A step may have any status.",
+        *(upsert("a", one.value, status=one) for one in TaskStatus),
+        *(STEPS("a"), RESTART, STEPS("a")),
+    )
+    test_steps_replaced_in_place = script(
+        "safe",
+        "A step that is replaced stays where it was.",
+        *(upsert("a", name) for name in "mcaz"),
+        *(upsert("a", name, 2) for name in "cm"),
+        *(STEPS("a"), upsert("a", "b"), upsert("a", "a", 3), STEPS("a")),
+    )
+    test_steps_in_order_after_restart = script(
+        "safe",
+        "The order of the steps outlives a restart.",
+        *(upsert("a", name) for name in "mcaz"),
+        *(RESTART, STEPS("a"), upsert("a", "c", 2), upsert("a", "b"), STEPS("a"), RESTART, STEPS("a")),
+    )
+    test_steps_begin_anew = script(
+        "safe",
+        "After a run was deleted its steps begin anew.",
+        *(FETCH, CHARGE, DELETE_A, CHARGE, *LOOK_FETCH, FETCH, *LOOK_FETCH),
+        RESTART,
+        *LOOK_FETCH,
+    )
+    test_steps_many = script(
+        "safe",
+        "A long run is kept whole, and in order.",
+        A,
+        *(upsert("a", f"step-{(number * 37) % 150}") for number in range(150)),
+        *(UPDATE_A, STEPS("a"), upsert("a", "step-74", 2)),
+        *(RESTART, STEPS("a"), GET("a")),
+    )
+    test_delete_steps_alone = script(
+        "safe",
+        "Steps are deleted also if their run was never created.",
+        FETCH,
+        CHARGE,
+        DELETE_A,
+        *LOOK_A,
+        RESTART,
+        *LOOK_A,
+    )
+    test_delete_others = script(
+        "safe",
+        "To delete a run touches no other.",
+        *(call for one in ("a", "b", "aa", "a-b", "a.b", "A") for call in (create(one), upsert(one))),
+        DELETE_A,
+        *_looks(["b", "aa", "a-b", "a.b", "A"]),
+        RESTART,
+        *_looks(["b", "aa", "a-b", "a.b", "A"]),
+    )
+    test_delete_then_create = script(
+        "safe",
+        "A run that is created after it was deleted has no steps.",
+        A,
+        FETCH,
+        DELETE_A,
+        A2,
+        *LOOK_A,
+        RESTART,
+        *LOOK_A,
+    )
+    test_delete_seen_at_once = script(
+        "safe",
+        "A run that was deleted through one handle is gone for every other.",
+        *(A, FETCH, second(GET("a")), second(STEPS("a")), DELETE_A),
+        *(second(look) for look in [*LOOK_A, CHARGE]),
+        *LOOK_A,
+    )
+    test_values_refused = script(
+        "safe",
+        "NaN and infinities are refused, and change nothing.",
+        *(A, FETCH, *(call for number in NO_NUMBERS for call in _spoiled(number)), *LOOK_A),
+        RESTART,
+        *LOOK_A,
+        fault="input",
+    )
+
+    @clause("safe", "What the caller does to a step or a context after handing it over does not change what is stored.")
+    def test_aliasing_handed_over(self) -> None:
+        calls = [upsert("a"), update("a")]
+        with self._stage(self._home()) as stage:
+            play = self._begin()
+            play.all(stage, [create("a"), *calls])
+            worlds = [self._specification.restart(world) for world in play.worlds]
+            for call in calls:
+                inputs.disturb(call.args)
+            self._begin(worlds).all(stage, [*(second(look) for look in LOOK_FETCH), *LOOK_FETCH])
+
+    @clause("safe", "What the caller does to a step that was loaded does not change what is stored.")
+    def test_aliasing_steps(self) -> None:
+        with self._stage(self._home()) as stage:
+            play = self._begin()
+            play.all(stage, [create("a"), upsert("a"), upsert("a", "charge")])
+            for look in LOOK_FETCH:
+                inputs.disturb(self._driver.call(stage[FIRST], look))
+            play.all(stage, [*LOOK_FETCH, *(second(look) for look in LOOK_FETCH)])
+
+    @clause("safe", "A step may have any text for an id.", "input")
+    def test_ids_any_step(self) -> None:
+        looks = [STEPS("a"), *(STEP("a", one) for one in inputs.GOOD_IDS)]
+        self._play([*(upsert("a", one) for one in inputs.GOOD_IDS), *looks, RESTART, *looks])
+
+    @clause("safe", "Two steps of a run are never taken for one, whatever characters their ids hold.", "input")
+    def test_ids_steps_never_collide(self) -> None:
+        for one, other in inputs.PAIRS:
+            looks = _look("a", [one, other])
+            self._play([upsert("a", one, 1), *looks, upsert("a", other, 2), *looks, RESTART, *looks])
+
+    @clause("safe", "Two steps never share a record, wherever run and step are cut.", "input")
+    def test_ids_never_joined(self) -> None:
+        for (run, step), (other, another) in _ALIKE:
+            looks = [*_look(run, [step]), *_look(other, [another])]
+            self._play([upsert(run, step, 1), *looks, upsert(other, another, 2), *looks, DELETE(run), *looks])
+
+    @clause("safe", "What cannot be an id is refused in every call, and changes nothing.", "input")
+    def test_ids_refused_everywhere(self) -> None:
+        for one in inputs.BAD_IDS[:-1]:  # the last cannot be in a record
+            refused = [create(one), update(one), DELETE(one), upsert(one), STEP(one, "fetch"), STEPS(one), GET(one)]
+            self._play([A, FETCH, *refused, upsert("a", one), STEP("a", one), *LOOK_A, RESTART, *LOOK_A])
+
+    test_update_stamp = timed(
+        "hardened",
+        "An update sets the time of the update, exactly, and leaves that of the creation.",
+        *(A, Tick(12.345), UPDATE_A, GET("a"), Tick(100), GET("a"), UPDATE_A, GET("a"), RESTART, GET("a")),
+    )
+    test_update_stamp_alone = timed(
+        "hardened",
+        "Nothing but an update changes the time of the update.",
+        *(A, UPDATE_A, Tick(50), FETCH, GET("a"), B, update("b"), DELETE("b"), Tick(50), RESTART, GET("a")),
+        *(create("a", 2, updated_at=LONG_AGO), Tick(50), GET("a")),
+    )

@@ -1,0 +1,421 @@
+"""The snapshots contract: the state of a graph after every super-step, to go back to or to fork from."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
+
+from hypothesis import strategies as st
+
+from pytest_wfstate import samples
+from pytest_wfstate.contracts.base import Call, Contract, Operation
+from pytest_wfstate.contracts.snapshots import CheckpointKey
+from pytest_wfstate.errors import Violation
+from pytest_wfstate.stores.memory import MemorySnapshotStore
+from pytest_wfstate.suites import inputs
+from pytest_wfstate.suites.base import Suite, script, timed
+from pytest_wfstate.suites.clauses import clause
+from pytest_wfstate.suites.crashes import Scenario
+from pytest_wfstate.suites.play import FIRST, RESTART, Tick, second
+from pytest_wfstate.suites.words import call_in_words
+
+_STEP = 2
+_LATER = 10  # as text it is less
+_WORKFLOW = "wf"
+
+
+def key(run_id: str, super_step: int = _STEP, workflow_id: str = _WORKFLOW) -> CheckpointKey:
+    """Make a key. Whether its ids can be ids is for the store to say."""
+    return CheckpointKey.model_construct(workflow_id=workflow_id, run_id=run_id, super_step=super_step)
+
+
+def _run(ids: Sequence[str]) -> Any:
+    return st.sampled_from([(_WORKFLOW, one) for one in ids])
+
+
+def _keys(ids: Sequence[str]) -> list[CheckpointKey]:
+    return [key(one, step) for one in ids for step in (_STEP, _LATER)]
+
+
+def _saved(ids: Sequence[str]) -> Any:
+    return st.sampled_from(
+        [save(one.run_id, number, one.super_step).args for one in _keys(ids) for number in (1, 2, 3)]
+    )
+
+
+def _forked(ids: Sequence[str]) -> Any:
+    edits: list[Any] = [[], [("n", 99)]]
+    return st.sampled_from([(one, *more) for one in _keys(ids) for more in ([], [edits[0]], [edits[1]])])
+
+
+def _of_run(workflow_id: str, run_id: str) -> list[tuple[str, str]]:
+    return [(workflow_id, run_id)]
+
+
+def _of_key(one: CheckpointKey) -> list[tuple[str, str]]:
+    return _of_run(one.workflow_id, one.run_id)
+
+
+SAVE = Operation("save", _saved, changes=True, required=True, keys=lambda snapshot: _of_key(snapshot.key))
+LOAD = Operation("load", lambda ids: st.sampled_from([(one,) for one in _keys(ids)]), required=True, keys=_of_key)
+LATEST = Operation("latest", _run, places=2, keys=_of_run)
+LIST = Operation("list", _run, places=2, keys=_of_run)
+FORK = Operation("fork", _forked, changes=True, places=2, invents=True)
+
+
+def save(run_id: str, number: int = 1, super_step: int = _STEP, workflow_id: str = _WORKFLOW, **fields: Any) -> Call:
+    """Save a snapshot."""
+    usual = {"values": {"n": [number]}, "timestamp_ms": 1_000 + number}
+    return SAVE(samples.snapshot(run_id, super_step, workflow_id, **{**usual, **fields}))
+
+
+def _look(run_id: str, workflow_id: str = _WORKFLOW, steps: Sequence[int] = (_STEP,)) -> list[Call]:
+    loads = [LOAD(key(run_id, step, workflow_id)) for step in steps]
+    return [LIST(workflow_id, run_id), *loads, LATEST(workflow_id, run_id)]
+
+
+def _looks(ids: Sequence[str]) -> list[Call]:
+    return [call for one in ids for call in _look(one)]
+
+
+SNAPSHOTS = Contract(
+    "snapshots",
+    [SAVE, LOAD, LATEST, LIST, FORK],
+    reference=lambda invented: MemorySnapshotStore(clock=invented.time, new_id=invented.id),
+    record=save,
+    looks=_looks,
+)
+
+A = save("a", 1)
+A2 = save("a", 2)
+B = save("b", 1)
+LATER_A = save("a", 3, _LATER)
+LOOK_A = _look("a")
+LOOK_ZERO = _look("a", steps=[0])
+LOOKS = _looks(["a", "b"])
+FORK_A = FORK(key("a"))
+EDITS = [("n", 99), ("new", {"list": [1, {"x": None}]})]
+NO_NUMBERS = (math.nan, math.inf, -math.inf)
+BIGGEST = 2**64 - 1
+
+# Pairs of workflow, run and step that are one when they are written one after the other.
+_ALIKE = [
+    *(
+        (("a" + mark + "b", "c", 2), ("a", "b" + mark + "c", 2))
+        for mark in ("", "-", "_", ".", "/", ":", "#", "%", "~", "|")
+    ),
+    (("a", "b", 2), ("b", "a", 2)),
+    (("wf", "a", 12), ("wf", "a1", 2)),
+    (("wf", "a", 2), ("wf", "a-2", 2)),
+]
+
+
+def _spoiled(number: float) -> Call:
+    snapshot = samples.snapshot("a", _STEP)
+    snapshot.values["n"] = [number]
+    return SAVE(snapshot)
+
+
+def _last(made: Sequence[str]) -> list[Call]:
+    """Look at the run that was forked last."""
+    return _look(made[-1])
+
+
+class SnapshotSuite(Suite):
+    """Holds a store to the snapshots contract."""
+
+    contract = SNAPSHOTS
+    values: ClassVar[Mapping[str, Sequence[Call]]] = {
+        "falsy": [
+            save("a", values={}, label="", timestamp_ms=0),
+            save("a", values={"zero": 0, "no": False, "none": None, "empty": "", "list": [], "dict": {}, "": 0.0}),
+        ],
+        "unicode": [save("a", label="Ünïcödé 漢字 🙂 \u2028 \x7f", values={"ключ": "значение\r\n", "é": "e\u0301"})],
+        "large": [save("a", values={"text": "x" * 300_000, "list": [{"n": n} for n in range(3000)]})],
+    }
+    scenarios: ClassVar[Mapping[str, Sequence[Scenario]]] = {
+        "save": [Scenario([A]), Scenario([A2, LATER_A], before=[A, B])],
+        "fork": [
+            Scenario([FORK_A], before=[A]),
+            Scenario([FORK(key("a"), EDITS)], before=[A, LATER_A, FORK_A], faults=["kill", "power"]),
+        ],
+    }
+    afterwards = (save("b", 9), LOAD(key("b")))
+
+    test_save_steps = script(
+        "core", "A run has a snapshot for each of its super-steps.", A, LATER_A, *LOOK_A, RESTART, *LOOK_A
+    )
+    test_latest_highest = script(
+        "core",
+        "The latest snapshot is that of the highest super-step.",
+        save("a", 1, 0),
+        *_look("a", steps=[0]),
+        A,
+        *LOOK_A,
+    )
+    test_list_all = script(
+        "core",
+        "All snapshots of a run are listed.",
+        *(save("a", step, step) for step in range(4)),
+        LIST(_WORKFLOW, "a"),
+        *(RESTART, LIST(_WORKFLOW, "a")),
+    )
+    test_fork_copies = script(
+        "core", "A fork is its source in a run of its own, with the label `fork-of:` and its run.", A, FORK_A, _last
+    )
+    test_fork_edits = script(
+        "core", "The edits of a fork replace values, and add some.", A, FORK(key("a"), EDITS), _last, *LOOK_A
+    )
+
+    test_save_replaces_everywhere = script(
+        "safe",
+        "A snapshot with the key of an older one takes its place wherever it is asked for, whatever its time stamp.",
+        *(A, LATER_A, save("a", 4, _LATER, timestamp_ms=9)),
+        *LOOK_A,
+        save("a", 5, timestamp_ms=2_000),
+        *LOOK_A,
+        RESTART,
+        *LOOK_A,
+    )
+    test_save_others = script(
+        "safe", "To save a snapshot touches no other run.", A, B, save("aa"), LATER_A, A2, *_looks(["b", "aa"])
+    )
+    test_save_step_zero = script(
+        "safe",
+        "Super-step 0 is one like any other.",
+        *(A, save("a", 2, 0), *LOOK_ZERO, save("a", 3, 0), *LOOK_ZERO),
+        RESTART,
+        *LOOK_ZERO,
+    )
+    test_save_any_step = script(
+        "safe",
+        "A super-step is any number up to 2**64 - 1.",
+        *(save("a", number, step) for number, step in enumerate([BIGGEST, 2**53, 2**63, BIGGEST - 1, 2**53 + 1], 1)),
+        *_look("a", steps=[BIGGEST, BIGGEST - 1, 2**53 + 1]),
+        RESTART,
+        *_look("a", steps=[BIGGEST, BIGGEST - 1, 2**53 + 1]),
+    )
+    test_load_exact = script(
+        "safe",
+        "Nothing is loaded for a super-step that was not saved.",
+        A,
+        LATER_A,
+        *_look("a", steps=[0, 1, 3, 9, 11]),
+    )
+    test_latest_not_last_saved = script(
+        "safe",
+        "The latest snapshot need not be the one that was saved last, nor the one with the latest time stamp.",
+        *(LATER_A, A, *LOOK_A, save("a", 9), *LOOK_A),
+        RESTART,
+        *LOOK_A,
+    )
+    test_list_ordered = script(
+        "safe",
+        "Snapshots are listed in the order of their super-steps, as numbers, in whatever order they were saved.",
+        *(save("a", 100 - step, step) for step in (9, 100, 10, 1, 11, 0)),
+        LIST(_WORKFLOW, "a"),
+        *(save("a", 2, 10), LIST(_WORKFLOW, "a")),
+    )
+    test_list_ordered_after_restart = script(
+        "safe",
+        "Snapshots are listed in the order of their super-steps after a restart, and after saves that follow.",
+        *(LATER_A, save("a", 1, 9), A, RESTART, LIST(_WORKFLOW, "a"), save("a", 1, 1), LIST(_WORKFLOW, "a")),
+    )
+    test_list_stamps = script(
+        "safe",
+        "A listing shows the time stamps that the snapshots came with.",
+        *(save("a", 1, step, timestamp_ms=stamp) for step, stamp in enumerate([7, 2**63 - 1, 0, -5])),
+        *(LIST(_WORKFLOW, "a"), RESTART, LIST(_WORKFLOW, "a")),
+    )
+    test_list_many = script(
+        "safe",
+        "A long run is kept whole.",
+        *(save("a", 1, (step * 37) % 150) for step in range(150)),
+        *_look("a", steps=[0, 64, 149]),
+        *(save("a", 2, 64), RESTART),
+        *_look("a", steps=[0, 64, 149]),
+    )
+    test_workflows_apart = script(
+        "safe",
+        "Two workflows may have runs of the same id, which have nothing to do with each other.",
+        *(A, save("a", 2, _STEP, "other"), save("a", 3, _LATER, "other")),
+        *(*LOOK_A, *_look("a", "other"), *_look("a", "third")),
+        *(A2, RESTART),
+        *(*LOOK_A, *_look("a", "other")),
+    )
+    test_fork_one_snapshot = script(
+        "safe", "A fork holds one snapshot, at the super-step of its source.", A, LATER_A, FORK_A, _last, *LOOK_A
+    )
+    test_fork_any_step = script(
+        "safe",
+        "Any snapshot of a run can be forked.",
+        *(A, LATER_A, save("a", 4, 0), FORK(key("a", _LATER)), _last, FORK_A, _last, FORK(key("a", 0))),
+        lambda made: _look(made[-1], steps=[0, _STEP]),
+    )
+    test_fork_source_untouched = script(
+        "safe", "A fork changes nothing in its source.", A, LATER_A, FORK(key("a"), EDITS), *LOOKS, RESTART, *LOOKS
+    )
+    test_fork_apart = script(
+        "safe",
+        "What becomes of the source afterwards does not show in the fork, nor the other way round.",
+        *(A, FORK_A, A2, LATER_A, _last),
+        lambda made: [save(made[0], 8), save(made[0], 9, 11)],
+        *LOOK_A,
+        *(_last, RESTART, _last),
+    )
+    test_fork_goes_on = script(
+        "safe",
+        "The run of a fork goes on like any other.",
+        *(A, FORK_A, lambda made: [save(made[0], 8, _LATER)], _last, RESTART, _last),
+    )
+    test_fork_survives_restart = script(
+        "safe", "A restart loses no fork.", A, FORK_A, FORK(key("a"), EDITS), RESTART, lambda made: _looks(made)
+    )
+    test_fork_seen_by_others = script(
+        "safe",
+        "A fork made through one handle is seen through every other, which can fork it in its turn.",
+        *(
+            A,
+            FORK_A,
+            lambda made: [second(look) for look in _last(made)],
+            lambda made: [second(FORK(key(made[0])))],
+            _last,
+        ),
+    )
+    test_fork_newest_source = script(
+        "safe", "A fork is of what was saved last, through whatever handle.", A, FORK_A, second(A2), FORK_A, _last
+    )
+    test_fork_of_fork = script(
+        "safe",
+        "A fork of a fork is labelled with the run that it was forked from.",
+        *(A, FORK(key("a"), EDITS), lambda made: [FORK(key(made[0]), [("n", 7)])], _last, lambda made: _look(made[0])),
+    )
+    test_fork_new_id = script(
+        "safe",
+        "Each fork has an id that no run had before.",
+        *(A, B, FORK_A, FORK_A, second(FORK_A), FORK(key("b")), FORK(key("a"), EDITS)),
+        lambda made: _looks(made),
+    )
+    test_fork_new_id_after_restart = script(
+        "safe",
+        "A fork after a restart has an id that no run had before.",
+        *(A, FORK_A, RESTART, FORK_A, RESTART, FORK_A, lambda made: _looks(made)),
+    )
+    test_fork_workflow = script(
+        "safe",
+        "A fork belongs to the workflow of its source.",
+        *(A, save("a", 2, workflow_id="other"), FORK(key("a", workflow_id="other"))),
+        lambda made: [*_look(made[0], "other"), *_look(made[0])],
+        *LOOK_A,
+    )
+    test_fork_missing = script(
+        "safe",
+        "A fork of a snapshot that is not there is an error, and changes nothing.",
+        *(FORK_A, *LOOK_A, A, FORK(key("a", 3)), FORK(key("a", 0)), FORK(key("b"), EDITS), FORK(key("a", 2, "other"))),
+        *(*LOOKS, *_look("a", "other", [0, 2, 3])),
+        RESTART,
+        *LOOKS,
+    )
+    test_fork_edits_mapping = script(
+        "safe",
+        "Edits may be pairs, or a mapping; the last of several counts.",
+        A,
+        FORK(key("a"), dict(EDITS)),
+        _last,
+        *(FORK(key("a"), [("n", 1), ("m", 1), ("n", 2)]), _last),
+    )
+    test_fork_edits_falsy = script(
+        "safe",
+        "An edit may set a value that is false, or empty.",
+        *(
+            A,
+            FORK(key("a"), [("n", 0), ("messages", None), ("no", False), ("", ""), ("list", []), ("dict", {})]),
+            _last,
+        ),
+        *(RESTART, _last),
+    )
+    test_fork_edits_refused = script(
+        "safe",
+        "Edits that no snapshot can hold are refused, and change nothing.",
+        *(A, *(FORK(key("a"), [("n", number)]) for number in NO_NUMBERS), *LOOK_A),
+        RESTART,
+        *LOOK_A,
+        fault="input",
+    )
+    test_values_refused = script(
+        "safe",
+        "NaN and infinities are refused, and change nothing.",
+        *(_spoiled(math.nan), *LOOK_A, A, *(_spoiled(number) for number in NO_NUMBERS), *LOOK_A),
+        RESTART,
+        *LOOK_A,
+        fault="input",
+    )
+
+    @clause("safe", "The error for a source that is not there names it: run#step.")
+    def test_fork_missing_named(self) -> None:
+        call = FORK(key("a", 7))
+        with self._stage(self._home()) as stage:
+            self._begin().all(stage, [A])
+            try:
+                told = f"-> {self._driver.call(stage[FIRST], call)!r}"
+            except Exception as error:
+                told = f"{type(error).__name__}: {error}"
+                if "a#7" in told:
+                    return
+        raise Violation(f"{self._title}\n\n{call_in_words(call)} {told}\n    expected: an error that says 'a#7'")
+
+    @clause("safe", "What the caller does to the edits of a fork afterwards does not change the fork.")
+    def test_aliasing_edits(self) -> None:
+        call = FORK(key("a"), [("n", {"list": [1]}), ("new", [{}])])
+        with self._stage(self._home()) as stage:
+            play = self._begin()
+            play.all(stage, [A, call])
+            worlds = [self._specification.restart(world) for world in play.worlds]
+            inputs.disturb(call.args[1])
+            looks = _last(play.made)
+            self._begin(worlds).all(stage, [*(second(look) for look in looks), *looks])
+
+    @clause(
+        "safe", "What the caller does to a fork that was loaded does not change its source, nor the other way round."
+    )
+    def test_aliasing_forked(self) -> None:
+        with self._stage(self._home()) as stage:
+            play = self._begin()
+            play.all(stage, [save("a", 1), FORK_A])
+            looks = [*LOOK_A, *_last(play.made)]
+            for look in looks:
+                inputs.disturb(self._driver.call(stage[FIRST], look))
+            play.all(stage, [*looks, *(second(look) for look in looks)])
+
+    @clause("safe", "A workflow may have any text for an id.", "input")
+    def test_ids_any_workflow(self) -> None:
+        for one in inputs.GOOD_IDS:
+            self._play([save("a", 1, _STEP, one), *_look("a", one), RESTART, *_look("a", one)])
+
+    @clause("safe", "Two keys never share a snapshot, wherever workflow, run and step are cut.", "input")
+    def test_ids_never_joined(self) -> None:
+        for (workflow, run, step), (other, another, last) in _ALIKE:
+            looks = [*_look(run, workflow, [step]), *_look(another, other, [last])]
+            self._play([save(run, 1, step, workflow), *looks, save(another, 2, last, other), *looks, RESTART, *looks])
+
+    @clause("safe", "What cannot be an id is refused in every call, and changes nothing.", "input")
+    def test_ids_refused_everywhere(self) -> None:
+        for one in inputs.BAD_IDS[:-1]:  # the last cannot be in a key
+            for bad in (key(one), key("a", _STEP, one)):
+                names = (bad.workflow_id, bad.run_id)
+                refused = [
+                    save(bad.run_id, 2, _STEP, bad.workflow_id),
+                    LOAD(bad),
+                    LATEST(*names),
+                    LIST(*names),
+                    FORK(bad),
+                ]
+                self._play([A, *refused, *LOOK_A, RESTART, *LOOK_A])
+
+    test_fork_stamp = timed(
+        "hardened",
+        "The time stamp of a fork is the time at which it was made.",
+        *(A, Tick(12.345), FORK_A, _last, Tick(100), _last, RESTART, _last, FORK_A, _last),
+        *LOOK_A,
+    )

@@ -1,0 +1,81 @@
+"""The scorecard counts honestly: what was not seen to hold is never counted as if it had been."""
+
+from __future__ import annotations
+
+from pytest_wfstate.report.scorecard import Item, Row, rows_of, scorecard, violations
+
+
+def item(result: str, level: str = "core", text: str = "", suite: str = "TestStore", clause: str = "a.b.c") -> Item:
+    return Item(suite, clause, level, result, text)
+
+
+def test_a_level_is_passed_of_asked() -> None:
+    row = Row("store", [item("passed"), item("failed"), item("not offered"), item("passed", "safe")])
+    assert [row.level(level) for level in ("core", "safe", "hardened")] == ["1/3", "1/1", "-"]
+
+
+def test_each_result_is_counted_in_its_column() -> None:
+    results = ["passed", "failed", "not offered", "does not apply", "skipped", "not measured"]
+    row = Row("store", [item(result) for result in results], not_asked=7)
+    assert row.cells() == ("store", "1/6", "-", "-", "1", "3", "1", "7")
+
+
+def test_a_table_is_aligned_and_its_notes_follow() -> None:
+    rows = [
+        Row("paused.file", [item("passed")] * 12, 3),
+        Row("b", [item("passed"), *[item("not offered", text="not offered: no list")] * 2]),
+    ]
+    assert scorecard(rows).splitlines() == [
+        "store         core  safe  hardened  failed  skipped  not measured  not asked",
+        "paused.file  12/12     -         -       0        0             0          3",
+        "b              1/3     -         -       0        2             0          0",
+        "",
+        "b: 2 skipped: not offered: no list",
+    ]
+
+
+def test_what_a_pass_went_without_is_told() -> None:
+    row = Row(
+        "store", [Item("TestStore", "a.b.c", "core", "passed", left_out=("not offered: no list",), is_bounded=True)]
+    )
+    assert row.notes() == [
+        "1 passed without a part: not offered: no list",
+        "1 explorations were cut off by a bound: a larger --profile goes on",
+    ]
+
+
+def test_only_what_was_seen_to_hold_is_clean() -> None:
+    assert Row("store", [item("passed"), item("not offered"), item("known")]).is_clean
+    assert not Row("store", [item("passed"), item("failed")]).is_clean
+    assert not Row("store", [item("passed"), item("not measured")]).is_clean
+    assert not Row("store", [item("not offered")]).is_clean
+    assert not Row("store", []).is_clean
+
+
+def test_a_test_that_is_no_clause_can_fail_too() -> None:
+    row = Row("store", [item("passed"), item("failed", level="", text="it is not whole", clause="test_suite_is_whole")])
+    assert row.cells()[1:5] == ("1/1", "-", "-", "1")
+    assert violations([row]) == "--- store: test_suite_is_whole fails ---\nit is not whole\n"
+
+
+def test_in_a_line_there_is_only_what_there_is() -> None:
+    assert Row("TestStore", [item("passed")]).in_a_line() == "TestStore: core 1/1"
+    row = Row("TestStore", [item("known"), Item("TestStore", "x", "", "passed", forgets=("prompt",))], 2)
+    assert row.in_a_line() == "TestStore: core 0/1; 1 known to fail, 2 not asked; not compared: prompt"
+
+
+def test_rows_are_by_suite_and_one_of_which_nothing_is_asked_has_one() -> None:
+    rows = rows_of([item("passed", suite="TestA"), item("failed", suite="TestA")], {"TestB": 5})
+    assert {row.name: (len(row.items), row.not_asked) for row in rows} == {"TestA": (2, 0), "TestB": (0, 5)}
+
+
+def test_an_item_is_read_from_properties_and_the_last_result_counts() -> None:
+    """A teardown that fails is a failure, whatever the test came to."""
+    pairs = [
+        ("wfstate_clause", "a.b.c"),
+        ("wfstate_level", "safe"),
+        ("wfstate_result", "passed"),
+        ("wfstate_result", "failed"),
+    ]
+    assert Item.of("TestA", "test_b_c", "failed", "why", pairs) == item("failed", "safe", "why", "TestA")
+    assert Item.of("TestA", "test_mine", "passed", "", []) == item("passed", "", "", "TestA", "test_mine")

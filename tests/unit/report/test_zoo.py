@@ -1,0 +1,41 @@
+"""The zoo, told: a difference between what an animal does and what it is said to do is never overlooked."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from pytest_wfstate.report.zoo import caught, differences, is_caught, matrix
+from pytest_wfstate.suites.clauses import Clause
+from pytest_wfstate.zoo import Animal
+
+BAT = Animal("x.bat", "x", "It sleeps by day.", ("x.a.b", "x.a.c"), Path)
+CLAUSES = [Clause(f"x.a.{name}", "core", "none", "It is.", f"test_a_{name}") for name in "bcde"]
+
+
+def test_an_animal_is_told_with_what_caught_it() -> None:
+    told = caught(BAT, {"x.a.b": "known", "x.a.c": "known"})
+    assert told.splitlines() == ["x.bat", "  It sleeps by day.", "  caught by x.a.b, x.a.c"]
+
+
+def test_an_animal_that_got_away_is_told() -> None:
+    found = {"x.a.b": "known", "x.a.c": "failed"}
+    assert not is_caught(BAT, found)
+    assert caught(BAT, found).splitlines()[-1] == "  NOT caught by x.a.c: failed"
+    assert "NOT caught by x.a.b: not run" in caught(BAT, {})
+
+
+def test_an_animal_that_breaks_nothing_is_not_caught() -> None:
+    assert not is_caught(Animal("x.bat", "x", "", (), Path), {})
+
+
+def test_the_matrix_has_a_mark_for_each_result() -> None:
+    found = {"x.bat": {"x.a.b": "failed", "x.a.c": "passed", "x.a.d": "not measured", "x.a.e": "not offered"}}
+    assert matrix([BAT], CLAUSES, found).splitlines()[-2:] == ["       1234", "x.bat  x.?-"]
+
+
+def test_differences_are_told_both_ways() -> None:
+    found = {"x.bat": {"x.a.b": "failed", "x.a.c": "passed", "x.a.d": "failed", "x.a.e": "not measured"}}
+    assert differences([BAT], found) == [
+        "x.bat is said to break, and does not, x.a.c",
+        "x.bat breaks, and is not said to, x.a.d",
+    ]

@@ -1,0 +1,22 @@
+"""The effect stores of this package keep every promise of their contract."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from pytest_wfstate import FileEffectStore, MemoryEffectStore
+from pytest_wfstate.suites import EffectSuite
+from tests.unit.suites.homes import Memories
+
+
+class TestFile(EffectSuite):
+    def open(self, home: Path) -> FileEffectStore:
+        return FileEffectStore(home, durability="power")
+
+
+class TestMemory(EffectSuite):
+    medium = "memory"
+    stores = Memories(MemoryEffectStore)
+
+    def open(self, home: Path) -> MemoryEffectStore:
+        return self.stores[home].handle()

@@ -1,0 +1,22 @@
+"""The paused stores of this package keep every promise of their contract."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from pytest_wfstate import FilePausedStore, MemoryPausedStore
+from pytest_wfstate.suites import PausedSuite
+from tests.unit.suites.homes import Memories
+
+
+class TestFile(PausedSuite):
+    def open(self, home: Path) -> FilePausedStore:
+        return FilePausedStore(home, durability="power")
+
+
+class TestMemory(PausedSuite):
+    medium = "memory"
+    stores = Memories(MemoryPausedStore)
+
+    def open(self, home: Path) -> MemoryPausedStore:
+        return self.stores[home].handle()

@@ -1,0 +1,22 @@
+"""The run stores of this package keep every promise of their contract."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from pytest_wfstate import FileRunStore, MemoryRunStore
+from pytest_wfstate.suites import RunSuite
+from tests.unit.suites.homes import Memories
+
+
+class TestFile(RunSuite):
+    def open(self, home: Path) -> FileRunStore:
+        return FileRunStore(home, durability="power")
+
+
+class TestMemory(RunSuite):
+    medium = "memory"
+    stores = Memories(MemoryRunStore)
+
+    def open(self, home: Path) -> MemoryRunStore:
+        return self.stores[home].handle()

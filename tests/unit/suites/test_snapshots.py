@@ -1,0 +1,22 @@
+"""The snapshot stores of this package keep every promise of their contract."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from pytest_wfstate import FileSnapshotStore, MemorySnapshotStore
+from pytest_wfstate.suites import SnapshotSuite
+from tests.unit.suites.homes import Memories
+
+
+class TestFile(SnapshotSuite):
+    def open(self, home: Path) -> FileSnapshotStore:
+        return FileSnapshotStore(home, durability="power")
+
+
+class TestMemory(SnapshotSuite):
+    medium = "memory"
+    stores = Memories(MemorySnapshotStore)
+
+    def open(self, home: Path) -> MemorySnapshotStore:
+        return self.stores[home].handle()
