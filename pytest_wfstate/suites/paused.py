@@ -114,7 +114,7 @@ class PausedSuite(Suite):
         "large": [save("a", wf_state={"text": "x" * 300_000}, stage_results=[{"n": n} for n in range(3000)])],
     }
     scenarios = {
-        "save": [Scenario([A2], before=[A, CLAIM_A]), Scenario([A2], before=[A, B]), Scenario([A])],
+        "save": [Scenario([A]), Scenario([A2], before=[A, B]), Scenario([A2], before=[A, CLAIM_A])],
         "claim": [Scenario([CLAIM_A], before=[A, B]), Scenario([CLAIM_A], before=[A, CLAIM_A, A2])],
         "complete": [
             Scenario([CLAIM_A, COMPLETE("a")], before=[A]),

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from pytest_wfstate import Crash, CrashBug
+from pytest_wfstate.faults import explore
 from pytest_wfstate.faults.crash import Settings
 from pytest_wfstate.faults.cut import Model
 from pytest_wfstate.faults.explore import PROFILES
@@ -29,6 +30,7 @@ def a_world_without_chance() -> Iterator[None]:
             patch.setattr(module, "now", CLOCK)
         patch.setattr(snapshots, "new_run_id", lambda: FORK)
         patch.setattr(_journal, "_LEAST_CHANGES", 2)
+        patch.setattr(explore, "_SAMPLES", 1)  # that are checked afresh: all tests have the same check
         yield
 
 
