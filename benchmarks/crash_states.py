@@ -1,6 +1,6 @@
 """How fast crash states are explored, against what it is measured by in the same run.
 
-A store saves three notes, with all fsyncs. `crash.explore` derives every disk that a power cut could leave, opens the
+A store saves a few notes, with all fsyncs. `crash.explore` derives every disk that a power cut could leave, opens the
 store on each and loads. It is compared with one process killed per point, as one would write it by hand, and with the
 bare work that cannot be saved: writing the files of a state, opening the store, loading. The three take turns, so that
 noise hits all alike.

@@ -15,11 +15,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Protocol
 
-NOTES = 10
-
 
 class Store(Protocol):
     """Saves a note, and loads the last one."""
+
+    notes: int
+    """How many are saved."""
 
     def save(self, number: int) -> None:
         """Save a note for good."""
@@ -33,6 +34,8 @@ class Store(Protocol):
 
 class JsonStore:
     """One file, replaced by rename."""
+
+    notes = 20
 
     def __init__(self, home: Path) -> None:
         self._home = home
@@ -64,6 +67,8 @@ class JsonStore:
 class SqliteStore:
     """One table, in a database with a write-ahead log."""
 
+    notes = 10
+
     def __init__(self, home: Path) -> None:
         self._db = sqlite3.connect(home / "notes.db", isolation_level=None)
         self._db.execute("pragma journal_mode = wal")
@@ -90,7 +95,7 @@ STORES: dict[str, Callable[[Path], Store]] = {"JSON file": JsonStore, "SQLite": 
 def work(store: Store, saved: Callable[[int], None]) -> None:
     """Save notes, and tell of each."""
     with contextlib.closing(store):
-        for number in range(1, NOTES + 1):
+        for number in range(1, store.notes + 1):
             store.save(number)
             saved(number)
 
