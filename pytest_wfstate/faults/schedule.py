@@ -165,7 +165,7 @@ class _Client:
             os._exit(0)
 
 
-class Stage:
+class Clients:
     """The clients and their home: runs one schedule after the other, each from the same start."""
 
     def __init__(self, home: Home, clients: Sequence[Callable[..., Any]], timeout: float) -> None:
@@ -243,7 +243,7 @@ def _deadlock(waiting: dict[int, Touch]) -> str:
 class Search:
     """All schedules within a bound, the fewest preemptions first."""
 
-    stage: Stage
+    clients: Clients
     preemptions: int
     prune: bool = True
     runs: int = 0
@@ -255,7 +255,7 @@ class Search:
         seen: dict[tuple[Any, int], int] = {}
         while waiting:
             used, _, choices = heapq.heappop(waiting)
-            run = self.stage.run(choices)
+            run = self.clients.run(choices)
             self.runs += 1
             yield run
             for cost, branch in self._branches(run, len(choices), used, seen):

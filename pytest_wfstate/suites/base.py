@@ -21,7 +21,7 @@ from pytest_wfstate.faults.violation import said
 from pytest_wfstate.oracle.history import Returned
 from pytest_wfstate.oracle.specification import Specification, World, plain
 from pytest_wfstate.suites import corruption, inputs
-from pytest_wfstate.suites.clauses import ON_DISK, Fault, Level, Medium, clause, clause_of, clauses
+from pytest_wfstate.suites.clauses import Fault, Level, Medium, clause, clause_of, clauses
 from pytest_wfstate.suites.crashes import Scenario, Trial, crashed
 from pytest_wfstate.suites.handles import Driver
 from pytest_wfstate.suites.play import FIRST, RESTART, Later, Line, Play, Stage, Tick, second
@@ -486,6 +486,3 @@ def _tell_once(suite: type[Suite], error: Exception) -> None:
 
 def _told(error: Exception) -> str:
     return str(error) if isinstance(error, Violation) else "\n".join(said(error))
-
-
-__all__ = ["ON_DISK", "Suite", "clause_of", "script", "timed"]

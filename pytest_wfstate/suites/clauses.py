@@ -16,8 +16,6 @@ Medium = Literal["disk", "server", "memory"]
 
 LEVELS: tuple[Level, ...] = ("core", "safe", "hardened")
 MEDIA: tuple[Medium, ...] = ("disk", "server", "memory")
-ON_DISK: frozenset[Fault] = frozenset({"kill", "power", "errors"})
-"""Faults that only files can suffer."""
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -59,14 +57,13 @@ def clauses(suite: type) -> Iterator[Clause]:
     yield from sorted((one for one in made if one), key=lambda one: LEVELS.index(one.level))
 
 
-def clause_of(suite: type, test: Any, name: str) -> Clause | None:
+def clause_of(suite: Any, test: Any, name: str) -> Clause | None:
     """Give the clause that a method of a suite tests, if it tests one."""
     promise = _promise(test)
     if promise is None:
         return None
     topic, *rest = name.removeprefix("test_").split("_")
-    contract: Any = vars(suite).get("contract") or getattr(suite, "contract")  # noqa: B009 - it is a suite's
-    return Clause(f"{contract.name}.{topic}.{'-'.join(rest)}", promise.level, promise.fault, promise.text, name)
+    return Clause(f"{suite.contract.name}.{topic}.{'-'.join(rest)}", promise.level, promise.fault, promise.text, name)
 
 
 def _promise(test: Any) -> _Promise | None:

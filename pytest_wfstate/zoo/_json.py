@@ -11,6 +11,7 @@ import json
 import math
 import os
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 from pydantic import ValidationError
@@ -78,6 +79,28 @@ class JsonFiles:
         with self.folder.exclusive() as held:
             held.unlink(self.name(*ids))
             held.sync()
+
+
+class NamesNeverSynced(Folder):
+    """A folder whose names nobody brings to the disk."""
+
+    def sync_names(self, fd: int, folder: Path) -> None:
+        pass
+
+
+class RenamesFirst(JsonFiles):
+    """Renames a file, and fsyncs it in its new place."""
+
+    def write(self, held: Held, name: str, data: bytes) -> None:
+        """Put a file in its place, too soon."""
+        held.write(name + ".tmp", data, durable=False)
+        held.rename(name + ".tmp", name)
+        fd = os.open(held.path(name), os.O_RDONLY)
+        try:
+            self.folder.sync(fd)
+        finally:
+            os.close(fd)
+        held.sync()
 
 
 class JsonEffects(JsonFiles):

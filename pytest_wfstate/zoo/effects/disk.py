@@ -8,8 +8,8 @@ from pathlib import Path
 
 from pytest_wfstate.contracts.effects import SideEffectRecord, WorkflowCheckpoint
 from pytest_wfstate.stores.file import FileEffectStore
-from pytest_wfstate.stores.file._folder import Folder, Held
-from pytest_wfstate.zoo._json import JsonEffects
+from pytest_wfstate.stores.file._folder import Held
+from pytest_wfstate.zoo._json import JsonEffects, NamesNeverSynced, RenamesFirst
 from pytest_wfstate.zoo.base import animal
 
 
@@ -53,30 +53,15 @@ class FolderNeverSynced(JsonEffects):
 
     def __init__(self, home: Path) -> None:
         super().__init__(home)
-        self.folder = _NamesNeverSynced(home, "power")
-
-
-class _NamesNeverSynced(Folder):
-    def sync_names(self, fd: int, folder: Path) -> None:
-        pass
+        self.folder = NamesNeverSynced(home, "power")
 
 
 @animal("effects", "power.save", "errors.save", "power.mark", "errors.mark", "power.delete", "errors.delete")
-class RenamedThenSynced(JsonEffects):
+class RenamedThenSynced(RenamesFirst, JsonEffects):
     """The file is renamed first, and fsynced in its new place.
 
     A power cut in between leaves the new name with nothing in it.
     """
-
-    def write(self, held: Held, name: str, data: bytes) -> None:
-        held.write(name + ".tmp", data, durable=False)
-        held.rename(name + ".tmp", name)
-        fd = os.open(held.path(name), os.O_RDONLY)
-        try:
-            self.folder.sync(fd)
-        finally:
-            os.close(fd)
-        held.sync()
 
 
 @animal("effects", "kill.delete", "power.delete", "errors.delete")

@@ -16,6 +16,14 @@ from pytest_wfstate.stores.file.effects import _Mark
 from pytest_wfstate.zoo._json import JsonEffects
 from pytest_wfstate.zoo.base import animal
 
+_EVERY_LOG = (
+    "mark.adds mark.in-order mark.survives-restart random.calls mark.idempotent "
+    "mark.idempotent-after-restart mark.idempotent-elsewhere mark.counts-on mark.keeps-agent "
+    "mark.seen-at-once mark.not-lost mark.after-save mark.others mark.long-log mark.values mark.any-id "
+    "mark.ids-differ save.after-marks delete.others mark.sets-time mark.again-keeps-time mark.too-many"
+)
+"""What shows the order or the length of a log."""
+
 
 @animal(
     "effects",
@@ -80,31 +88,7 @@ class TimeIsRounded(JsonEffects):
         checkpoint.mark(effect, at=round(now().timestamp()))
 
 
-@animal(
-    "effects",
-    "mark.adds",
-    "mark.in-order",
-    "mark.survives-restart",
-    "random.calls",
-    "mark.idempotent",
-    "mark.idempotent-after-restart",
-    "mark.idempotent-elsewhere",
-    "mark.counts-on",
-    "mark.keeps-agent",
-    "mark.seen-at-once",
-    "mark.not-lost",
-    "mark.after-save",
-    "mark.others",
-    "mark.long-log",
-    "mark.values",
-    "mark.any-id",
-    "mark.ids-differ",
-    "save.after-marks",
-    "delete.others",
-    "mark.sets-time",
-    "mark.again-keeps-time",
-    "mark.too-many",
-)
+@animal("effects", _EVERY_LOG)
 class LastEffectOnly(JsonEffects):
     """A mark puts its effect in the place of the log. What was done before cannot be undone any more."""
 
@@ -113,31 +97,7 @@ class LastEffectOnly(JsonEffects):
         del checkpoint.side_effects_log[:-1]
 
 
-@animal(
-    "effects",
-    "mark.adds",
-    "mark.in-order",
-    "mark.survives-restart",
-    "random.calls",
-    "mark.idempotent",
-    "mark.idempotent-after-restart",
-    "mark.idempotent-elsewhere",
-    "mark.counts-on",
-    "mark.keeps-agent",
-    "mark.seen-at-once",
-    "mark.not-lost",
-    "mark.after-save",
-    "mark.others",
-    "mark.long-log",
-    "mark.values",
-    "mark.any-id",
-    "mark.ids-differ",
-    "save.after-marks",
-    "delete.others",
-    "mark.sets-time",
-    "mark.again-keeps-time",
-    "mark.too-many",
-)
+@animal("effects", _EVERY_LOG)
 class NewestFirst(JsonEffects):
     """A mark puts its effect at the head of the log, where a page shows it first.
 

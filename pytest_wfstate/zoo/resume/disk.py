@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-import os
 from pathlib import Path
 
 from pytest_wfstate.contracts.resume import ResumePoint
 from pytest_wfstate.stores.file import FileResumeStore
-from pytest_wfstate.stores.file._folder import Folder, Held
-from pytest_wfstate.zoo._json import JsonResume
+from pytest_wfstate.stores.file._folder import Held
+from pytest_wfstate.zoo._json import JsonResume, NamesNeverSynced, RenamesFirst
 from pytest_wfstate.zoo.base import animal
 
 
@@ -63,30 +62,15 @@ class FolderNeverSynced(JsonResume):
 
     def __init__(self, home: Path) -> None:
         super().__init__(home)
-        self.folder = _NamesNeverSynced(home, "power")
-
-
-class _NamesNeverSynced(Folder):
-    def sync_names(self, fd: int, folder: Path) -> None:
-        pass
+        self.folder = NamesNeverSynced(home, "power")
 
 
 @animal("resume", "power.save", "errors.save", "power.delete", "errors.delete")
-class RenamedThenSynced(JsonResume):
+class RenamedThenSynced(RenamesFirst, JsonResume):
     """The file is renamed first, and fsynced in its new place.
 
     A power cut in between leaves the new name with nothing in it.
     """
-
-    def write(self, held: Held, name: str, data: bytes) -> None:
-        held.write(name + ".tmp", data, durable=False)
-        held.rename(name + ".tmp", name)
-        fd = os.open(held.path(name), os.O_RDONLY)
-        try:
-            self.folder.sync(fd)
-        finally:
-            os.close(fd)
-        held.sync()
 
 
 @animal("resume", "errors.save", "errors.delete")

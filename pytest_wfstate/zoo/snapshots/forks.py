@@ -13,29 +13,16 @@ from pytest_wfstate.errors import NotFound
 from pytest_wfstate.zoo._json import JsonSnapshots
 from pytest_wfstate.zoo.base import animal
 
-
-@animal(
-    "snapshots",
-    "fork.copies",
-    "fork.edits",
-    "random.calls",
-    "fork.one-snapshot",
-    "fork.any-step",
-    "fork.apart",
-    "fork.goes-on",
-    "fork.survives-restart",
-    "fork.seen-by-others",
-    "fork.newest-source",
-    "fork.of-fork",
-    "fork.new-id",
-    "fork.new-id-after-restart",
-    "fork.workflow",
-    "fork.edits-mapping",
-    "fork.edits-falsy",
-    "aliasing.edits",
-    "aliasing.forked",
-    "fork.stamp",
+_EVERY_FORK = (
+    "fork.copies fork.edits random.calls fork.one-snapshot fork.any-step fork.apart fork.goes-on "
+    "fork.survives-restart fork.seen-by-others fork.newest-source fork.of-fork fork.new-id "
+    "fork.new-id-after-restart fork.workflow fork.edits-mapping fork.edits-falsy aliasing.edits "
+    "aliasing.forked fork.stamp"
 )
+"""What looks at the snapshot that a fork makes."""
+
+
+@animal("snapshots", _EVERY_FORK)
 class ForkKeepsTheLabel(JsonSnapshots):
     """A fork is a copy, label and all. Nobody can tell later what it was forked from."""
 
@@ -55,28 +42,7 @@ class ForkNamesTheRoot(JsonSnapshots):
         return fork.model_copy(update={"label": source.label}) if source.label.startswith("fork-of:") else fork
 
 
-@animal(
-    "snapshots",
-    "fork.copies",
-    "fork.edits",
-    "random.calls",
-    "fork.one-snapshot",
-    "fork.any-step",
-    "fork.apart",
-    "fork.goes-on",
-    "fork.survives-restart",
-    "fork.seen-by-others",
-    "fork.newest-source",
-    "fork.of-fork",
-    "fork.new-id",
-    "fork.new-id-after-restart",
-    "fork.workflow",
-    "fork.edits-mapping",
-    "fork.edits-falsy",
-    "aliasing.edits",
-    "aliasing.forked",
-    "fork.stamp",
-)
+@animal("snapshots", _EVERY_FORK)
 class ForkStartsAtZero(JsonSnapshots):
     """A fork is a new run, so it starts at super-step 0. The graph does work again that the source had behind it."""
 
