@@ -16,7 +16,7 @@ import pytest
 from pytest_wfstate import FilePausedStore, samples
 from pytest_wfstate.faults._turns import Touch
 from pytest_wfstate.faults.disk import Home, memory_home
-from pytest_wfstate.faults.schedule import Failed, Run, Search, Clients, Turn, canonical
+from pytest_wfstate.faults.schedule import Clients, Failed, Run, Search, Turn, canonical
 
 Client = Callable[[Path], Any]
 
@@ -32,11 +32,11 @@ def explored(
     home: Home, *clients: Client, preemptions: int = 2, prune: bool = True, timeout: float = 20
 ) -> list[tuple[Run, dict[str, Any]]]:
     """Run all schedules; give each with what it left."""
-    start, stage = home.content(), Clients(home, clients, timeout)
+    start, all_of_them = home.content(), Clients(home, clients, timeout)
     try:
-        return [(run, home.content()) for run in Search(stage, preemptions, prune)]
+        return [(run, home.content()) for run in Search(all_of_them, preemptions, prune)]
     finally:
-        stage.close()
+        all_of_them.close()
         home.build(start, {})
 
 
