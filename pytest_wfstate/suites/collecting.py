@@ -11,7 +11,7 @@ from pytest_wfstate.faults.crash import CrashBug, ErrorBug, NotMeasured
 from pytest_wfstate.faults.log import is_installed, is_users
 from pytest_wfstate.suites.base import Suite
 from pytest_wfstate.suites.clauses import LEVELS, Clause, clause_of
-from pytest_wfstate.suites.handles import NOT_OFFERED
+from pytest_wfstate.suites.driver import NOT_OFFERED
 
 Report = pytest.TestReport
 

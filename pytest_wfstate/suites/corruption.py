@@ -2,9 +2,23 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+
+from pytest_wfstate.contracts.base import Call
+from pytest_wfstate.errors import Violation
+from pytest_wfstate.oracle.history import Returned
+from pytest_wfstate.oracle.specification import plain
+from pytest_wfstate.suites.clauses import clause
+from pytest_wfstate.suites.handles import FIRST, Handles
+from pytest_wfstate.suites.harness import Harness
+from pytest_wfstate.suites.play import RESTART, Play
+from pytest_wfstate.suites.words import call_in_words, outcome_in_words
+
+__tracebackhide__ = True
 
 
 def files(home: Path) -> dict[Path, bytes]:
@@ -30,3 +44,58 @@ def cut(path: Path) -> None:
     """Cut a file in the middle."""
     data = path.read_bytes()
     path.write_bytes(data[: len(data) // 2])
+
+
+@contextlib.contextmanager
+def corrupted(suite: Harness) -> Iterator[tuple[Handles, Play]]:
+    """Give a store that holds records of `a` and `b`, of which that of `a` cannot be read.
+
+    In the script that goes on there, `a` may be there or not, as long as nobody asks for it.
+    """
+    home, record = suite._home(), suite.contract.record
+    with suite._handles(home) as handles:
+        play, without = suite._begin(), suite._begin()
+        empty = files(home)
+        without.all(handles, [record("b", 1), RESTART])
+        play.worlds = without.worlds
+        others = files(home)
+        play.all(handles, [record("a", 1), RESTART])
+        _damage(suite, home, empty, others)
+        play.worlds = (*play.worlds, *without.worlds)
+        yield handles, play
+
+
+def _damage(suite: Harness, home: Path, empty: dict[Path, bytes], others: dict[Path, bytes]) -> None:
+    try:
+        suite.corrupt(home, "a")
+    except NotImplementedError:
+        suite._need_files("write corrupt(self, home, id), which damages the record of one id")
+        cut(own_file(empty, others, files(home)))
+
+
+def must_raise(suite: Harness, handles: Handles, look: Call) -> None:
+    """Have a call raise an error.
+
+    Raises:
+        Violation: it did not.
+    """
+    try:
+        value = suite._driver.call(handles[FIRST], look)
+    except Exception:
+        return
+    raise Violation(
+        f"{suite._title}\n\n{call_in_words(look)} -> {outcome_in_words(Returned(plain(value)))}\n"
+        "    expected: an error, for the record cannot be read"
+    )
+
+
+def heal_clauses(suite: type) -> dict[str, Callable[[Harness], None]]:
+    """Make the clause of a suite that says what heals a record."""
+    return {"test_corrupt_heals": _heals} if "heals" in vars(suite) else {}
+
+
+@clause("safe", "Saving or deleting a record that cannot be read heals it.", "input")
+def _heals(self: Harness) -> None:
+    for call in self.heals:
+        with corrupted(self) as (handles, play):
+            play.all(handles, [call, *self._looks("a", "b"), RESTART, *self._looks("a", "b")])

@@ -18,7 +18,8 @@ from pytest_wfstate.faults.crash import Crash
 from pytest_wfstate.faults.disk import Disk
 from pytest_wfstate.oracle.history import Died, Entry, Failed, Outcome, Refused, Returned
 from pytest_wfstate.oracle.specification import Specification, World
-from pytest_wfstate.suites.play import FIRST, RESTART, Line, Memory, Play, Stage
+from pytest_wfstate.suites.handles import FIRST, Handles
+from pytest_wfstate.suites.play import RESTART, Line, Memory, Play
 from pytest_wfstate.suites.words import call_in_words
 
 __tracebackhide__ = True
@@ -55,14 +56,14 @@ class Trial:
 
     def __init__(
         self,
-        stage: Callable[[Path], Stage],
+        handles: Callable[[Path], Handles],
         contract: Contract,
         normalise: Callable[[Any], Any],
         scenario: Scenario,
         afterwards: Sequence[Call],
         ack: Callable[[Any], None],
     ) -> None:
-        self._stage = stage
+        self._handles = handles
         self._contract = contract
         self._specification = Specification(contract, normalise, in_order=False)  # order is a matter of other clauses
         self._scenario = scenario
@@ -81,46 +82,46 @@ class Trial:
             Violation: the store does not do what the reference does.
         """
         for calls in (self._scenario.calls, ()):
-            with self._stage(new_home()) as stage:
+            with self._handles(new_home()) as handles:
                 play = Play(self._specification, [self._specification.start()])
-                play.all(stage, [*self._scenario.before, RESTART])
+                play.all(handles, [*self._scenario.before, RESTART])
                 self._start = play.worlds
                 for call in calls:
-                    outcome = stage.outcome(FIRST, call)
+                    outcome = handles.outcome(FIRST, call)
                     self._refusals.append(isinstance(outcome, Refused))
                     play.judge(FIRST, call, outcome)
-                play.all(stage, [RESTART])
-                self._looks = [call for call in self._contract.observe(IDS) if _plays(play, stage, call)]
-                play.all(stage, [self._scenario.calls[-1 if calls else 0]])
-                self._afterwards = [call for call in self._afterwards if _plays(play, stage, call)]
-                play.all(stage, [RESTART, *self._looks, *self._looks_at(play.made)])
+                play.all(handles, [RESTART])
+                self._looks = [call for call in self._contract.observe(IDS) if _plays(play, handles, call)]
+                play.all(handles, [self._scenario.calls[-1 if calls else 0]])
+                self._afterwards = [call for call in self._afterwards if _plays(play, handles, call)]
+                play.all(handles, [RESTART, *self._looks, *self._looks_at(play.made)])
 
     def setup(self, home: Path) -> None:
         """Do what was done before."""
-        with self._stage(home) as stage:
+        with self._handles(home) as handles:
             for line in self._scenario.before:
                 if isinstance(line, str):
-                    stage.restart()
+                    handles.restart()
                 elif isinstance(line, Call):
-                    stage.outcome(FIRST, line)
+                    handles.outcome(FIRST, line)
                 else:
-                    stage.outcome(line.handle, line.call)
+                    handles.outcome(line.handle, line.call)
 
     def workload(self, home: Path) -> None:
         """Make the calls, and acknowledge each."""
-        with self._stage(home) as stage:
+        with self._handles(home) as handles:
             for number, call in enumerate(self._scenario.calls):
-                self._promise(call, self._checked(number, stage.outcome(FIRST, call)))
+                self._promise(call, self._checked(number, handles.outcome(FIRST, call)))
 
     def stubborn_workload(self, home: Path) -> None:
         """Make the calls, and make one that fails once more, through the same handle."""
-        with self._stage(home) as stage:
+        with self._handles(home) as handles:
             for number, call in enumerate(self._scenario.calls):
                 try:
-                    outcome = self._checked(number, stage.outcome(FIRST, call))
+                    outcome = self._checked(number, handles.outcome(FIRST, call))
                 except Exception as error:
                     self._promise(call, Failed(type(error).__name__))
-                    outcome = self._checked(number, stage.outcome(FIRST, call))
+                    outcome = self._checked(number, handles.outcome(FIRST, call))
                 self._promise(call, outcome)
 
     def check(self, disk: Disk) -> None:
@@ -129,13 +130,13 @@ class Trial:
         made = self._looks_at(one.made for one in disk.acked if isinstance(one, Promise) and one.made is not None)
         plan = [*made, *self._plan(disk.acked)]
         self._ack(RESTART)
-        with self._stage(disk.home) as stage:
+        with self._handles(disk.home) as handles:
             for call in plan:
-                outcome = stage.outcome(REOPENED, call)
-                play.judge(REOPENED, call, outcome, stage.driver.refusal)
+                outcome = handles.outcome(REOPENED, call)
+                play.judge(REOPENED, call, outcome, handles.driver.refusal)
                 if self._contract[call.name].changes:
                     self._promise(call, outcome)
-            play.all(stage, [RESTART, *self._looks, *made])
+            play.all(handles, [RESTART, *self._looks, *made])
 
     def _looks_at(self, made: Iterable[str]) -> list[Call]:
         """Tell how to look at ids that the store has made up: with the same calls each time, see Memory."""
@@ -207,10 +208,10 @@ def crashed(trial: Trial, lab: Crash, fault: str) -> None:
         lab.explore(trial.workload, trial.check, setup=trial.setup, model="kill" if fault == "kill" else None)
 
 
-def _plays(play: Play, stage: Stage, call: Call) -> bool:
+def _plays(play: Play, handles: Handles, call: Call) -> bool:
     """Make a call, and tell whether the store offers it."""
     try:
-        play.all(stage, [call])
+        play.all(handles, [call])
     except pytest.skip.Exception:
         return False
     return True

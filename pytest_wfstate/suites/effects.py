@@ -12,10 +12,12 @@ from pytest_wfstate.contracts import WorkflowCheckpoint
 from pytest_wfstate.contracts.base import Call, Contract, Operation
 from pytest_wfstate.stores.memory import MemoryEffectStore
 from pytest_wfstate.suites import inputs
-from pytest_wfstate.suites.base import Suite, script, timed
+from pytest_wfstate.suites.base import Suite
 from pytest_wfstate.suites.clauses import clause
+from pytest_wfstate.suites.corruption import corrupted, must_raise
 from pytest_wfstate.suites.crashes import Scenario
 from pytest_wfstate.suites.play import RESTART, On, Tick, second
+from pytest_wfstate.suites.scripts import script, timed
 
 
 def _task(ids: Sequence[str]) -> Any:
@@ -304,15 +306,15 @@ class EffectSuite(Suite):
 
     @clause("safe", "What the caller does to an effect after marking it does not change what is stored.")
     def test_aliasing_marked(self) -> None:
-        with self._stage(self._home()) as stage:
+        with self._handles(self._home()) as handles:
             play, call = self._begin(), mark("a", "m1")
-            play.all(stage, [call])
+            play.all(handles, [call])
             call.args[2].target = "changed"
-            play.all(stage, [LOOK_A, second(LOOK_A)])
+            play.all(handles, [LOOK_A, second(LOOK_A)])
 
     @clause("safe", "A mark on a checkpoint that cannot be read is an error: it does not start anew.", "input")
     def test_corrupt_not_reset(self) -> None:
-        with self._corrupted() as (stage, _):
-            self._must_raise(stage, M1)
-            stage.restart()
-            self._must_raise(stage, LOOK_A)
+        with corrupted(self) as (handles, _):
+            must_raise(self, handles, M1)
+            handles.restart()
+            must_raise(self, handles, LOOK_A)

@@ -15,10 +15,12 @@ from pytest_wfstate.contracts.base import Call, Contract, Operation, Way
 from pytest_wfstate.contracts.paused import Workflow
 from pytest_wfstate.stores.memory import MemoryPausedStore
 from pytest_wfstate.suites import inputs
-from pytest_wfstate.suites.base import Suite, script, timed
+from pytest_wfstate.suites.base import Suite
 from pytest_wfstate.suites.clauses import clause
+from pytest_wfstate.suites.corruption import corrupted, must_raise
 from pytest_wfstate.suites.crashes import Scenario
 from pytest_wfstate.suites.play import RESTART, Line, Tick, second
+from pytest_wfstate.suites.scripts import script, timed
 
 _LONG = 3600  # seconds: no claim of a test is that old, unless its clock is frozen
 
@@ -358,9 +360,9 @@ class PausedSuite(Suite):
 
     @clause("safe", "A claim of a record that cannot be read is an error, and leaves it where it is.", "input")
     def test_corrupt_claim(self) -> None:
-        with self._corrupted() as (stage, _):
-            self._must_raise(stage, CLAIM_A)
-            self._must_raise(stage, LOAD("a"))
+        with corrupted(self) as (handles, _):
+            must_raise(self, handles, CLAIM_A)
+            must_raise(self, handles, LOAD("a"))
 
     test_complete_not_anothers = script(
         "hardened",

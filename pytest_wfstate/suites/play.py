@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
@@ -14,7 +13,7 @@ from pytest_wfstate.errors import Violation
 from pytest_wfstate.faults.violation import said
 from pytest_wfstate.oracle.history import Entry, Outcome, Refused, Returned
 from pytest_wfstate.oracle.specification import Specification, World
-from pytest_wfstate.suites.handles import Driver
+from pytest_wfstate.suites.handles import FIRST, Handles
 from pytest_wfstate.suites.words import call_in_words, difference, outcome_in_words
 
 __tracebackhide__ = True
@@ -23,7 +22,6 @@ Memory = dict[Any, tuple[World, ...]]
 """What judging came to before: the same calls are judged on every disk that a crash can leave."""
 
 RESTART = "restart"
-FIRST = "store"
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -53,39 +51,6 @@ def second(call: Call) -> On:
     return On("second", call)
 
 
-class Stage:
-    """A store at one home, with the handles that are open on it."""
-
-    def __init__(self, open_: Callable[[], Any], close: Callable[[Any], None], driver: Driver) -> None:
-        self._open = open_
-        self._close = close
-        self.driver = driver
-        self._handles: dict[str, Any] = {}
-
-    def __getitem__(self, handle: str) -> Any:
-        if handle not in self._handles:
-            self._handles[handle] = self._open()
-        return self._handles[handle]
-
-    def outcome(self, handle: str, call: Call) -> Outcome:
-        """Make a call through a handle, and tell what came of it."""
-        return self.driver.outcome(self[handle], call)
-
-    def restart(self) -> None:
-        """Close all handles; they are opened anew when they are used."""
-        while self._handles:
-            _, store = self._handles.popitem()
-            self._close(store)
-
-    def __enter__(self) -> Stage:
-        return self
-
-    def __exit__(self, error: type[BaseException] | None, *_: object) -> None:
-        # What closing raises after a failure would only hide it.
-        with contextlib.suppress(Exception) if error else contextlib.nullcontext():
-            self.restart()
-
-
 class Play:
     """A script as it goes on, and what the reference has come to. There may be several worlds that explain it all."""
 
@@ -110,7 +75,7 @@ class Play:
         """Why calls were left out that only look at what the others did: the store does not offer them."""
         self.has_looked = False
 
-    def all(self, stage: Stage, lines: Iterable[Line | Later]) -> None:
+    def all(self, handles: Handles, lines: Iterable[Line | Later]) -> None:
         """Make all calls.
 
         Raises:
@@ -119,20 +84,20 @@ class Play:
         for line in lines:
             if isinstance(line, str):
                 try:
-                    stage.restart()
+                    handles.restart()
                 except Exception as error:
                     self._note(error, "close()")
                     raise
                 self.restart()
             elif callable(line):
-                self.all(stage, line(self.made))
+                self.all(handles, line(self.made))
             else:
                 handle, call = (line.handle, line.call) if isinstance(line, On) else (FIRST, line)
-                self._make(stage, handle, call)
+                self._make(handles, handle, call)
 
-    def _make(self, stage: Stage, handle: str, call: Call) -> None:
+    def _make(self, handles: Handles, handle: str, call: Call) -> None:
         try:
-            outcome = stage.outcome(handle, call)
+            outcome = handles.outcome(handle, call)
         except pytest.skip.Exception as not_offered:
             if not self._is_aside(call):
                 raise
@@ -142,7 +107,7 @@ class Play:
             self._note(error, f"{handle}.{call_in_words(call)}")
             raise
         self.has_looked |= not self._specification.changes(call)
-        self.judge(handle, call, outcome, stage.driver.refusal)
+        self.judge(handle, call, outcome, handles.driver.refusal)
 
     def _note(self, error: Exception, what: str) -> None:
         """Have an error that is no refusal tell after which calls it came."""

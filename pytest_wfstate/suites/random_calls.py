@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 
 from pytest_wfstate.contracts.base import Call, Contract, Operation
 from pytest_wfstate.errors import Hangs
-from pytest_wfstate.suites.play import FIRST, RESTART, Line, On, Play, Stage
+from pytest_wfstate.suites.handles import FIRST, Handles
+from pytest_wfstate.suites.play import RESTART, Line, On, Play
 
 __tracebackhide__ = True
 
@@ -24,7 +25,7 @@ _LENGTH = 25
 def play_random_calls(
     contract: Contract,
     begin: Callable[[], Play],
-    stage: Callable[[], Stage],
+    handles: Callable[[], Handles],
     profile: str,
     *,
     phases: Sequence[Phase] = (Phase.generate, Phase.shrink),
@@ -34,7 +35,7 @@ def play_random_calls(
     Raises:
         Violation: the store gave a result that the reference does not.
     """
-    with stage() as probed:
+    with handles() as probed:
         operations = [one for one in contract.operations if hasattr(probed[FIRST], one.name)]
 
     @settings(
@@ -49,7 +50,7 @@ def play_random_calls(
     )
     @given(scripts(operations))
     def play(lines: Sequence[Line]) -> None:
-        with stage() as played:
+        with handles() as played:
             whole = begin()
 
             def script() -> Iterator[Line]:

@@ -14,10 +14,12 @@ from pytest_wfstate import samples
 from pytest_wfstate.contracts import ResumePoint
 from pytest_wfstate.contracts.base import Call, Contract, Operation
 from pytest_wfstate.stores.memory import MemoryResumeStore
-from pytest_wfstate.suites.base import Suite, script
+from pytest_wfstate.suites.base import Suite
 from pytest_wfstate.suites.clauses import clause
 from pytest_wfstate.suites.crashes import Scenario
-from pytest_wfstate.suites.play import RESTART, Stage, second
+from pytest_wfstate.suites.handles import Handles
+from pytest_wfstate.suites.play import RESTART, second
+from pytest_wfstate.suites.scripts import script
 
 EMPTY: dict[str, Any] = {"step": 0, "scope_snapshot": {}}
 
@@ -164,8 +166,8 @@ class ResumeSuite(Suite):
         self._need_files("it has no folder")
         home = self._home()
         home.rmdir()
-        with Stage(lambda: self._open_without(home), self._close, self._driver) as stage:
-            self._begin().all(stage, [LOOK_A, DELETE_A, LOOK_A, RESTART, LOOK_A, A, LOOK_A, RESTART, LOOK_A])
+        with Handles(lambda: self._open_without(home), self._close, self._driver) as handles:
+            self._begin().all(handles, [LOOK_A, DELETE_A, LOOK_A, RESTART, LOOK_A, A, LOOK_A, RESTART, LOOK_A])
 
     def _open_without(self, home: Path) -> Any:
         try:

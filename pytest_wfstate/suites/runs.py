@@ -14,10 +14,12 @@ from pytest_wfstate.contracts.base import Call, Contract, Operation
 from pytest_wfstate.contracts.runs import TaskStatus
 from pytest_wfstate.stores.memory import MemoryRunStore
 from pytest_wfstate.suites import inputs
-from pytest_wfstate.suites.base import Suite, script, timed
+from pytest_wfstate.suites.base import Suite
 from pytest_wfstate.suites.clauses import clause
 from pytest_wfstate.suites.crashes import Scenario
-from pytest_wfstate.suites.play import FIRST, RESTART, Tick, second
+from pytest_wfstate.suites.handles import FIRST
+from pytest_wfstate.suites.play import RESTART, Tick, second
+from pytest_wfstate.suites.scripts import script, timed
 
 _STEPS = ("fetch", "charge")  # not in the order of their names
 
@@ -395,22 +397,22 @@ class RunSuite(Suite):
     @clause("safe", "What the caller does to a step or a context after handing it over does not change what is stored.")
     def test_aliasing_handed_over(self) -> None:
         calls = [upsert("a"), update("a")]
-        with self._stage(self._home()) as stage:
+        with self._handles(self._home()) as handles:
             play = self._begin()
-            play.all(stage, [create("a"), *calls])
+            play.all(handles, [create("a"), *calls])
             worlds = [self._specification.restart(world) for world in play.worlds]
             for call in calls:
                 inputs.disturb(call.args)
-            self._begin(worlds).all(stage, [*(second(look) for look in LOOK_FETCH), *LOOK_FETCH])
+            self._begin(worlds).all(handles, [*(second(look) for look in LOOK_FETCH), *LOOK_FETCH])
 
     @clause("safe", "What the caller does to a step that was loaded does not change what is stored.")
     def test_aliasing_steps(self) -> None:
-        with self._stage(self._home()) as stage:
+        with self._handles(self._home()) as handles:
             play = self._begin()
-            play.all(stage, [create("a"), upsert("a"), upsert("a", "charge")])
+            play.all(handles, [create("a"), upsert("a"), upsert("a", "charge")])
             for look in LOOK_FETCH:
-                inputs.disturb(self._driver.call(stage[FIRST], look))
-            play.all(stage, [*LOOK_FETCH, *(second(look) for look in LOOK_FETCH)])
+                inputs.disturb(self._driver.call(handles[FIRST], look))
+            play.all(handles, [*LOOK_FETCH, *(second(look) for look in LOOK_FETCH)])
 
     @clause("safe", "A step may have any text for an id.", "input")
     def test_ids_any_step(self) -> None:

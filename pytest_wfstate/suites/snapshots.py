@@ -14,10 +14,12 @@ from pytest_wfstate.contracts.snapshots import CheckpointKey
 from pytest_wfstate.errors import Violation
 from pytest_wfstate.stores.memory import MemorySnapshotStore
 from pytest_wfstate.suites import inputs
-from pytest_wfstate.suites.base import Suite, script, timed
+from pytest_wfstate.suites.base import Suite
 from pytest_wfstate.suites.clauses import clause
 from pytest_wfstate.suites.crashes import Scenario
-from pytest_wfstate.suites.play import FIRST, RESTART, Tick, second
+from pytest_wfstate.suites.handles import FIRST
+from pytest_wfstate.suites.play import RESTART, Tick, second
+from pytest_wfstate.suites.scripts import script, timed
 from pytest_wfstate.suites.words import call_in_words
 
 _STEP = 2
@@ -355,10 +357,10 @@ class SnapshotSuite(Suite):
     @clause("safe", "The error for a source that is not there names it: run#step.")
     def test_fork_missing_named(self) -> None:
         call = FORK(key("a", 7))
-        with self._stage(self._home()) as stage:
-            self._begin().all(stage, [A])
+        with self._handles(self._home()) as handles:
+            self._begin().all(handles, [A])
             try:
-                told = f"-> {self._driver.call(stage[FIRST], call)!r}"
+                told = f"-> {self._driver.call(handles[FIRST], call)!r}"
             except Exception as error:
                 told = f"{type(error).__name__}: {error}"
                 if "a#7" in told:
@@ -368,25 +370,25 @@ class SnapshotSuite(Suite):
     @clause("safe", "What the caller does to the edits of a fork afterwards does not change the fork.")
     def test_aliasing_edits(self) -> None:
         call = FORK(key("a"), [("n", {"list": [1]}), ("new", [{}])])
-        with self._stage(self._home()) as stage:
+        with self._handles(self._home()) as handles:
             play = self._begin()
-            play.all(stage, [A, call])
+            play.all(handles, [A, call])
             worlds = [self._specification.restart(world) for world in play.worlds]
             inputs.disturb(call.args[1])
             looks = _last(play.made)
-            self._begin(worlds).all(stage, [*(second(look) for look in looks), *looks])
+            self._begin(worlds).all(handles, [*(second(look) for look in looks), *looks])
 
     @clause(
         "safe", "What the caller does to a fork that was loaded does not change its source, nor the other way round."
     )
     def test_aliasing_forked(self) -> None:
-        with self._stage(self._home()) as stage:
+        with self._handles(self._home()) as handles:
             play = self._begin()
-            play.all(stage, [save("a", 1), FORK_A])
+            play.all(handles, [save("a", 1), FORK_A])
             looks = [*LOOK_A, *_last(play.made)]
             for look in looks:
-                inputs.disturb(self._driver.call(stage[FIRST], look))
-            play.all(stage, [*looks, *(second(look) for look in looks)])
+                inputs.disturb(self._driver.call(handles[FIRST], look))
+            play.all(handles, [*looks, *(second(look) for look in looks)])
 
     @clause("safe", "A workflow may have any text for an id.", "input")
     def test_ids_any_workflow(self) -> None:

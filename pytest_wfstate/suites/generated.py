@@ -1,0 +1,20 @@
+"""Generated clauses: those that follow from what a suite says of its contract, its scenarios for instance."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from pytest_wfstate.suites.corruption import heal_clauses
+from pytest_wfstate.suites.crash_clauses import crash_clauses
+
+Test = Callable[[Any], None]
+"""A test method that is a clause."""
+
+_KINDS: tuple[Callable[[type], Mapping[str, Test]], ...] = (heal_clauses, crash_clauses)
+"""What makes clauses of a suite's own attributes, not of inherited ones: tests by their names."""
+
+
+def generated(suite: type) -> dict[str, Test]:
+    """Make the clauses that follow from what a suite says, by the names of their tests."""
+    return {name: test for make in _KINDS for name, test in make(suite).items()}
