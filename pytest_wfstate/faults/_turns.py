@@ -7,23 +7,20 @@ one. It is for processes that are forked for nothing else: what it puts in place
 from __future__ import annotations
 
 import builtins
-import dataclasses
 import fcntl
 import functools
 import os
 import stat
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
 from pytest_wfstate.faults import _open
 from pytest_wfstate.faults._rebind import Rebinding
 from pytest_wfstate.faults.log import users_line
-from pytest_wfstate.faults.ops import Line
-
-Key = tuple[str, int, str]
-"""An inode, an entry of a folder, the listing of a folder, or a lock."""
+from pytest_wfstate.faults.schedule import Key, Touch
 
 _UNSEEN = {
     "sqlite3.connect": "SQLite",
@@ -34,41 +31,26 @@ _UNSEEN = {
 }
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Touch:
-    """A file operation: what it is, and what it looks at and changes."""
-
-    kind: str
-    path: str
-    """Relative to home."""
-    line: Line | None = None
-    reads: frozenset[Key] = frozenset()
-    writes: frozenset[Key] = frozenset()
-
-    def commutes_with(self, other: Touch) -> bool:
-        """Tell whether the two come to the same in either order."""
-        clash = (self.writes & other.reads) | (self.reads & other.writes)
-        # Two new names in a folder do not matter to each other, only to who lists it.
-        return not clash and all(key[0] == "listing" for key in self.writes & other.writes)
-
-    def __str__(self) -> str:
-        return f"{self.kind} {self.path}"
-
-
 class Turns:
-    """Asks `ask` before each file operation below `home`; it returns when the operation may be made."""
+    """Lets a process make as many file operations below `home` as it is allowed; then it calls `stop`, with the reason.
 
-    def __init__(self, home: str, ask: Callable[[Touch], None], blocked: Callable[[], None]) -> None:
+    `stop` returns when there is a new allowance.
+    """
+
+    def __init__(self, home: str, stop: Callable[[str], None]) -> None:
         self._home = os.path.realpath(home)
-        self._ask = ask
-        self._blocked = blocked
+        self._stop = stop
         self._locked: set[int] = set()
-        self._asking = threading.RLock()
+        self._taking = threading.RLock()
         self._inside = threading.local()
+        self._made: list[tuple[Touch, bool]] = []
         self.is_on = False
+        self.lines = False
+        """Whether to look for the user's lines, which takes its time."""
+        self.allowance = 0
+        self.taken = 0
+        """How many turns were taken since it began."""
         self.unseen: list[str] = []
-        self.made: Touch | None = None
-        """The operation whose turn was the last."""
 
     def install(self) -> None:
         """Stand in for all file calls of this process, for good."""
@@ -77,18 +59,29 @@ class Turns:
         sys.addaudithook(self._heard)
         _rebinding.do(_STAND_INS, sys._getframe(1))
 
+    def begin(self) -> None:
+        """Begin to count."""
+        self.taken = 0
+        self.unseen = []
+        self.is_on = True
+
+    def take_made(self) -> list[tuple[Touch, bool]]:
+        """Give what was done since this was asked last, and whether it was in vain."""
+        made, self._made = self._made, []
+        return made
+
     def take(self, kind: str, *, path: Any = None, fd: int | None = None, **more: Any) -> None:
         """Wait for the turn of an operation, if it is below home."""
         if not self.is_on or getattr(self._inside, "asking", False):
             return
         self._inside.asking = True  # what is looked up here is no operation of the client's
         try:
-            found = self._touch(kind, path, fd, more)
-            if found is not None:
-                with self._asking:
-                    self._ask(found)
-                    # Others have had their turns meanwhile: what counts is what it touches now.
-                    self.made = self._touch(kind, path, fd, more) or found
+            places = self._places(path, more)
+            if places or (fd is not None and self._opened(fd)):
+                with self._taking:
+                    self._wait()
+                    # Others may have had their turns meanwhile: what counts is what it touches now.
+                    self._note(self._touch(kind, places, fd, more))
         finally:
             self._inside.asking = False
 
@@ -101,10 +94,17 @@ class Turns:
             except BlockingIOError:
                 if not may_wait:
                     raise
-                self._blocked()
+                self._in_vain("blocked")
             else:
                 self._locked.add(fd)
                 return result
+
+    def sleep(self) -> None:
+        """Let others go on, instead of waiting for the clock."""
+        with self._taking:
+            self._wait()
+            self._note(Touch("sleep", "", users_line() if self.lines else None))
+            self._in_vain("asleep")
 
     def closing(self, fd: int) -> None:
         """Wait for the turn of a close that may free a lock."""
@@ -112,15 +112,30 @@ class Turns:
             self._locked.discard(fd)
             self.take("close", fd=fd)
 
-    def _touch(self, kind: str, path: Any, fd: int | None, more: dict[str, Any]) -> Touch | None:
-        places = [
-            place
-            for place in (self._place(path, more.get("dir_fd")), self._place(more.get("to"), more.get("to_dir_fd")))
-            if place
-        ]
+    def _wait(self) -> None:
+        if self.allowance <= 0:
+            self._stop("op")
+        self.allowance -= 1
+
+    def _note(self, touch: Touch) -> None:
+        self._made.append((touch, False))
+        self.taken += 1
+
+    def _in_vain(self, why: str) -> None:
+        """Say that what was tried last led to nothing, and try it again in a turn of its own."""
+        if self._made:  # else it is of a lock that is not below home
+            touch, _ = self._made[-1]
+            self._made[-1] = (touch, True)
+            self._stop(why)
+            self.allowance -= 1
+            self._note(touch)
+
+    def _places(self, path: Any, more: dict[str, Any]) -> list[str]:
+        both = (self._place(path, more.get("dir_fd")), self._place(more.get("to"), more.get("to_dir_fd")))
+        return [place for place in both if place]
+
+    def _touch(self, kind: str, places: list[str], fd: int | None, more: dict[str, Any]) -> Touch:
         opened = self._opened(fd) if fd is not None else None
-        if not places and opened is None:
-            return None
         reads: set[Key] = set()
         writes: set[Key] = set()
         changes = kind in _CHANGING or bool(more.get("writes"))
@@ -132,15 +147,16 @@ class Turns:
             places = places or [name]
             (writes if changes else reads).add(("lock" if kind in _LOCKS else "inode", inode, ""))
         shown = " to ".join(os.path.relpath(place, self._home) for place in places)
-        return Touch(kind, shown, users_line(), frozenset(reads), frozenset(writes))
+        return Touch(kind, shown, users_line() if self.lines else None, frozenset(reads), frozenset(writes))
 
     def _place(self, path: Any, dir_fd: int | None = None) -> str | None:
         """Give the absolute path, if it is home or below."""
         if path is None or isinstance(path, int):
             return None
         text = os.fsdecode(path)
-        base = os.getcwd() if dir_fd is None else _readlink(f"/proc/self/fd/{dir_fd}")
-        full = os.path.normpath(os.path.join(base, text))
+        if not text.startswith("/"):
+            text = os.path.join(os.getcwd() if dir_fd is None else _readlink(f"/proc/self/fd/{dir_fd}"), text)
+        full = os.path.normpath(text)
         return full if full == self._home or full.startswith(self._home + "/") else None
 
     def _opened(self, fd: int) -> tuple[str, int] | None:
@@ -175,7 +191,7 @@ class Turns:
 
 
 _REAL = {name: getattr(os, name) for name in dir(os) if callable(getattr(os, name))}
-_real_open, _real_flock, _real_lockf = builtins.open, fcntl.flock, fcntl.lockf
+_real_open, _real_flock, _real_lockf, _real_sleep = builtins.open, fcntl.flock, fcntl.lockf, time.sleep
 _RealFileIO = _open.RealFileIO
 _fstat, _lstat, _readlink = os.fstat, os.lstat, os.readlink
 
@@ -289,6 +305,14 @@ def _lockf(fd: Any, cmd: int, *args: Any) -> Any:
     return turns.lock("lock", number, make, may_wait=not cmd & fcntl.LOCK_NB)
 
 
+def _sleep(seconds: float, /) -> None:
+    turns = _current
+    if turns is None or not turns.is_on:
+        return _real_sleep(seconds)
+    turns.sleep()
+    return None
+
+
 class TurnFile(_RealFileIO, metaclass=_open.IsFileIO):
     """A raw file that takes turns."""
 
@@ -347,6 +371,7 @@ _STAND_INS: list[tuple[Any, Any]] = [
     (_real_flock, _flock),
     (_real_lockf, _lockf),
     (_real_open, _open_file),
+    (_real_sleep, _sleep),
     (_RealFileIO, TurnFile),
 ]
 _rebinding = Rebinding()

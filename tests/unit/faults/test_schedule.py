@@ -7,6 +7,7 @@ import itertools
 import os
 import sqlite3
 import threading
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -14,9 +15,9 @@ from typing import Any
 import pytest
 
 from pytest_wfstate import FilePausedStore, samples
-from pytest_wfstate.faults._turns import Touch
+from pytest_wfstate.faults.clients import Processes, turns_taken
 from pytest_wfstate.faults.disk import Home, memory_home
-from pytest_wfstate.faults.schedule import Clients, Failed, Run, Search, Turn, canonical
+from pytest_wfstate.faults.schedule import Failed, Killed, Run, Search, Touch, Turn, canonical, killed, preemptions
 
 Client = Callable[[Path], Any]
 
@@ -29,10 +30,15 @@ def home() -> Iterator[Home]:
 
 
 def explored(
-    home: Home, *clients: Client, preemptions: int = 2, prune: bool = True, timeout: float = 20
+    home: Home,
+    *clients: Client,
+    preemptions: int = 2,
+    prune: bool = True,
+    timeout: float = 20,
+    mortal: bool = False,
 ) -> list[tuple[Run, dict[str, Any]]]:
     """Run all schedules; give each with what it left."""
-    start, all_of_them = home.content(), Clients(home, clients, timeout)
+    start, all_of_them = home.content(), Processes(home, clients, timeout, mortal=mortal)
     try:
         return [(run, home.content()) for run in Search(all_of_them, preemptions, prune)]
     finally:
@@ -111,9 +117,91 @@ class TestSchedules:
         assert all(isinstance(one, Failed) and isinstance(one.error, FileNotFoundError) for one in errors)
 
     def test_each_turn_has_the_line_that_asked_for_it(self, home: Home) -> None:
-        (run, _), *_ = explored(home, add_one, add_one, preemptions=0)
+        clients = Processes(home, [add_one, add_one])
+        run = clients.run((), lines=True)
+        clients.close()
         assert [str(turn.touch) for turn in run.turns[:4]] == ["open n", "read n", "open n", "write n"]
         assert {Path(turn.touch.line.path).name for turn in run.turns if turn.touch.line} == {"test_schedule.py"}
+
+
+class TestDeaths:
+    def test_one_client_dies_at_each_of_its_points(self, home: Home) -> None:
+        found = explored(home, add_one, preemptions=0, mortal=True)
+        died = {len(run.turns) - 1: content["n"] for run, content in found if run.results[0] == Killed()}
+        assert died == {1: b"0", 2: b"0", 3: b""}  # opened; read; opened anew, which cut it; not yet written
+
+    def test_the_other_goes_on(self, home: Home) -> None:
+        found = explored(home, add_one, add_one, preemptions=0, mortal=True)
+        assert all(not isinstance(run.results[1], Killed) or not isinstance(run.results[0], Killed) for run, _ in found)
+        assert {content["n"] for run, content in found if run.results[0] == Killed()} >= {b"1"}
+
+    def test_a_death_frees_the_lock(self, home: Home) -> None:
+        found = explored(home, add_one_under_lock, add_one_under_lock, preemptions=1, mortal=True)
+        waited = [
+            run
+            for run, _ in found
+            if run.results[0] == Killed() and any(turn.blocked and turn.client == 1 for turn in run.turns)
+        ]
+        assert waited
+        assert not any(run.stuck for run, _ in found)
+
+    def test_a_schedule_with_a_death_can_be_run_again(self, home: Home) -> None:
+        clients = Processes(home, [add_one, add_one], mortal=True)
+        try:
+            first, again = (clients.run((0, 0, killed(0))) for _ in range(2))
+        finally:
+            clients.close()
+        assert first.choices == again.choices == [0, 0, killed(0), 1, 1, 1, 1]
+        assert first.results == again.results == {0: Killed(), 1: 0}
+
+
+class TestSleep:
+    def test_who_sleeps_lets_others_go_on(self, home: Home) -> None:
+        def patient(home: Path) -> str:
+            while not (home / "door").exists():
+                time.sleep(60)
+            return "in"
+
+        def opener(home: Path) -> None:
+            (home / "door").touch()
+
+        found = explored(home, patient, opener)
+        assert {run.results[0] for run, _ in found} == {"in"}
+
+    def test_time_goes_by_when_all_sleep(self, home: Home) -> None:
+        def tired(home: Path) -> bool:
+            time.sleep(60)
+            return (home / "n").exists()
+
+        assert {tuple(run.results.values()) for run, _ in explored(home, tired, tired)} == {(True, True)}
+
+    def test_who_waits_for_ever_is_told(self, home: Home) -> None:
+        def waiting(home: Path) -> None:
+            while not (home / "door").exists():
+                time.sleep(60)
+
+        (run, _), *_ = explored(home, waiting, preemptions=0)
+        assert run.stuck == "nobody goes on: client 1 waits in sleep, again and again"
+
+
+class TestStrayed:
+    def test_a_schedule_that_cannot_be_followed_is_told(self, home: Home) -> None:
+        clients = Processes(home, [add_one, add_one])
+        followed, strayed = clients.run((0, 0, 1)), clients.run((0, 0, 0, 0, 0))
+        clients.close()
+        assert not followed.strayed
+        assert strayed.strayed
+
+    def test_a_client_knows_its_turns(self, home: Home) -> None:
+        def counting(home: Path) -> list[int]:
+            counts = [turns_taken()]
+            for _ in range(2):
+                add_one(home)
+                counts.append(turns_taken())
+            return counts
+
+        assert turns_taken() == 0
+        assert explored(home, counting, preemptions=0)[0][0].results[0] == [0, 4, 8]
 
 
 class TestStuck:
@@ -188,10 +276,9 @@ class TestPruning:
             return Touch("write", str(key), writes=frozenset({("inode", key, "")}))
 
         apart = [Turn(0, touch(1)), Turn(1, touch(2)), Turn(0, touch(3)), Turn(1, touch(4))]
-        orders = {canonical(order)[-1] for order in _orders(apart)}
-        assert len(orders) == 1
+        assert len({_word(order) for order in _orders(apart)}) == 1
         shared = [Turn(0, touch(1)), Turn(1, touch(1))]
-        assert canonical(shared)[-1] != canonical(shared[::-1])[-1]
+        assert _word(shared) != _word(shared[::-1])
 
 
 class TestFileStores:
@@ -206,11 +293,10 @@ class TestFileStores:
         assert {tuple(sorted(run.results.values())) for run, _ in found} == {(False, True)}
 
 
-def preemptions(run: Run) -> int:
-    return sum(
-        before in enabled and after != before
-        for before, after, enabled in zip(run.choices, run.choices[1:], run.enabled[1:], strict=False)
-    )
+def _word(turns: list[Turn]) -> Any:
+    """Give the word for all of it."""
+    *_, last = canonical([*turns, Turn(0, Touch("end", ""))])
+    return last
 
 
 def _orders(turns: list[Turn]) -> Iterator[list[Turn]]:
