@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from pytest_wfstate.faults.crash import Crash
     from pytest_wfstate.faults.fake_disk import FakeDisk
     from pytest_wfstate.faults.frozen_clock import FrozenClock
+    from pytest_wfstate.faults.race import Race
 
 BACKENDS = ("memory", "file")
 PROFILES = ("quick", "default", "thorough")
@@ -293,6 +294,30 @@ def _wfstate_crash(request: pytest.FixtureRequest) -> Iterator[Crash]:
 def crash(request: pytest.FixtureRequest) -> Iterator[Crash]:
     """A crash lab: `.explore(workload, check)` checks every disk that a crash could leave; also `.kill`, `.errors`."""
     yield from _crash_lab(request)
+
+
+@pytest.fixture
+def _wfstate_race(request: pytest.FixtureRequest) -> Iterator[Race]:
+    """The race lab of the suites, which no fixture of the user's can take the place of."""
+    yield from _race_lab(request, f"h{uuid.uuid4().hex[:15]}")
+
+
+@pytest.fixture
+def race(request: pytest.FixtureRequest) -> Iterator[Race]:
+    """A race lab: `.explore(setup, clients, check)` runs clients in every order in which they can take turns."""
+    yield from _race_lab(request)
+
+
+def _race_lab(request: pytest.FixtureRequest, home: str = "home") -> Iterator[Race]:
+    _need_real_disk()
+    from pytest_wfstate.faults.race import Race
+    from pytest_wfstate.report.crashes import settings
+
+    config = request.config
+    profile, model = _setting(config, "profile", PROFILES), _setting(config, "model", MODELS)
+    lab = Race(settings(request, profile, model, home, is_race=True))
+    yield lab
+    lab.close()
 
 
 def _crash_lab(request: pytest.FixtureRequest, home: str = "home") -> Iterator[Crash]:

@@ -7,6 +7,8 @@ one. It is for processes that are forked for nothing else: what it puts in place
 from __future__ import annotations
 
 import builtins
+import dataclasses
+import errno
 import fcntl
 import functools
 import os
@@ -20,7 +22,7 @@ from typing import Any
 from pytest_wfstate.faults import _open
 from pytest_wfstate.faults._rebind import Rebinding
 from pytest_wfstate.faults.log import users_line
-from pytest_wfstate.faults.schedule import Key, Touch
+from pytest_wfstate.faults.schedule import PROGRESS, Key, Progress, Touch
 
 _UNSEEN = {
     "sqlite3.connect": "SQLite",
@@ -48,8 +50,7 @@ class Turns:
         self.lines = False
         """Whether to look for the user's lines, which takes its time."""
         self.allowance = 0
-        self.taken = 0
-        """How many turns were taken since it began."""
+        self.progress = Progress()
         self.unseen: list[str] = []
 
     def install(self) -> None:
@@ -61,7 +62,8 @@ class Turns:
 
     def begin(self) -> None:
         """Begin to count."""
-        self.taken = 0
+        self.progress = Progress()
+        PROGRESS.set(self.progress)
         self.unseen = []
         self.is_on = True
 
@@ -112,6 +114,13 @@ class Turns:
             self._locked.discard(fd)
             self.take("close", fd=fd)
 
+    def failed(self, error: OSError) -> None:
+        """Note how the operation that was made last has failed."""
+        if self.is_on and self._made and not getattr(self._inside, "asking", False):
+            touch, in_vain = self._made[-1]
+            name = errno.errorcode.get(error.errno or 0, type(error).__name__)
+            self._made[-1] = (dataclasses.replace(touch, error=name), in_vain)
+
     def _wait(self) -> None:
         if self.allowance <= 0:
             self._stop("op")
@@ -119,7 +128,7 @@ class Turns:
 
     def _note(self, touch: Touch) -> None:
         self._made.append((touch, False))
-        self.taken += 1
+        self.progress.taken += 1
 
     def _in_vain(self, why: str) -> None:
         """Say that what was tried last led to nothing, and try it again in a turn of its own."""
@@ -248,9 +257,14 @@ def _inode(path: str) -> int:
 def _called(name: str, *args: Any, **kwargs: Any) -> Any:
     """Stand in for a call of `os`."""
     turns = _current
-    if turns is not None and turns.is_on:
-        _take(turns, name, args, kwargs)
-    return _REAL[name](*args, **kwargs)
+    if turns is None or not turns.is_on:
+        return _REAL[name](*args, **kwargs)
+    _take(turns, name, args, kwargs)
+    try:
+        return _REAL[name](*args, **kwargs)
+    except OSError as error:
+        turns.failed(error)
+        raise
 
 
 def _take(turns: Turns, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
@@ -320,7 +334,12 @@ class TurnFile(_RealFileIO, metaclass=_open.IsFileIO):
         turns = _current
         if turns is not None and opener is None and not isinstance(file, int):
             turns.take("open", path=file, writes=any(one in mode for one in "wxa"))
-        super().__init__(file, mode, closefd, opener)
+        try:
+            super().__init__(file, mode, closefd, opener)
+        except OSError as error:
+            if turns is not None:
+                turns.failed(error)
+            raise
 
     def write(self, data: Any, /) -> Any:
         """Write when it may."""

@@ -13,7 +13,7 @@ import traceback
 import warnings
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from pytest_wfstate.faults._fork_pickle import dumps, loads
 from pytest_wfstate.faults._turns import Turns, learn
@@ -27,9 +27,16 @@ __tracebackhide__ = True
 _MOST = 10_000  # turns of one client in one schedule
 _WAKES = 100  # times that a client may wake up in vain, with nobody else left to wait for
 
-Said = tuple[str, Any, list[tuple[Touch, bool]], list[str]]
-"""What a client says when it stops: why, what it gave, what it has done since (and what of that was in vain), and what
-of it could not be seen."""
+
+class Said(NamedTuple):
+    """What a client says when it stops."""
+
+    why: str
+    gave: Any
+    made: list[tuple[Touch, bool]]
+    """What it has done since it stopped before, and whether that was in vain."""
+    acked: list[Any]
+    unseen: list[str]
 
 
 class Processes:
@@ -131,23 +138,24 @@ class _Course:
         return tuple(sorted(able))
 
     def _go(self, client: int, allowance: int, enabled: tuple[int, ...]) -> None:
-        kind, value, made, unseen = self._workers[client].go(allowance, now() + self._timeout, lines=self._lines)
-        for touch, in_vain in made or [(Touch("end", ""), False)]:
+        said = self._workers[client].go(allowance, now() + self._timeout, lines=self._lines)
+        self._run.acked[client] = said.acked
+        for touch, in_vain in said.made or [(Touch("end", ""), False)]:
             self._took(Turn(client, touch, in_vain), client, enabled)
             if not in_vain:
                 self._blocked.clear()  # whatever it did may have freed a lock
                 self._asleep.clear()
                 enabled = tuple(sorted(self._left))
-        if kind in ("blocked", "asleep"):
-            self._blocked[client] = made[-1][0]
-            self._asleep |= {client} if kind == "asleep" else set()
-        elif kind != "op":
+        if said.why in ("blocked", "asleep"):
+            self._blocked[client] = said.made[-1][0]
+            self._asleep |= {client} if said.why == "asleep" else set()
+        elif said.why == "end":
             self._left.discard(client)
-            self._run.results[client] = value
-            self._run.unseen += unseen
-        elif len(made) >= _MOST:
+            self._run.results[client] = said.gave
+            self._run.unseen += said.unseen
+        elif len(said.made) >= _MOST:
             raise Stuck(f"client {client + 1} made {_MOST:,} file operations and did not come to its end")
-        self._woken = self._woken if kind == "asleep" else 0
+        self._woken = self._woken if said.why == "asleep" else 0
 
     def _kill(self, victim: int, enabled: tuple[int, ...]) -> None:
         self._took(Turn(victim, DEATH), killed(victim), enabled)
@@ -208,7 +216,7 @@ class Worker:
                 raise Stuck(
                     f"client {self._number + 1} did not come to its next file operation, or to its end, in time"
                 )
-            said: Said = loads(self._pipe.recv_bytes())
+            said = Said(*loads(self._pipe.recv_bytes()))
         except (EOFError, ConnectionResetError, BrokenPipeError):
             raise Stuck(f"the process of client {self._number + 1} has ended") from None
         return said
@@ -235,33 +243,31 @@ class _Client:
 
     def serve(self) -> None:
         """Run the client as often as it is asked to. It does not return."""
-        global _turns
         try:
-            _turns = self._turns
             self._turns.install()
             self._pipe.send_bytes(b"ready")
             while True:
                 self._wait()
-                self._say(*self._run())
+                self._say("end", self._run())
         finally:
             os._exit(0)
 
-    def _run(self) -> tuple[str, Any]:
+    def _run(self) -> Any:
         self._turns.begin()
         try:
-            return "gave", call(self._client, self._home)
+            return call(self._client, self._home)
         except BaseException as error:
-            return "raised", Failed(error, traceback.format_exc())
+            return Failed(error, traceback.format_exc())
         finally:
             self._turns.is_on = False
 
-    def _say(self, kind: str, value: Any) -> None:
-        made, unseen = self._turns.take_made(), self._turns.unseen
+    def _say(self, why: str, gave: Any) -> None:
+        made, acked, unseen = self._turns.take_made(), self._turns.progress.acked, self._turns.unseen
         try:
-            said = dumps((kind, value, made, unseen))
+            said = dumps((why, gave, made, acked, unseen))
         except Exception as error:
-            text = f"what the client {kind} cannot be sent to another process: {error}"
-            said = dumps(("raised", Failed(RuntimeError(text), ""), made, unseen))
+            text = f"what a client gives or acknowledges cannot be sent to another process: {error}"
+            said = dumps((why, Failed(RuntimeError(text), ""), made, [], unseen))
         self._pipe.send_bytes(said)
 
     def _stop(self, why: str) -> None:
@@ -275,14 +281,6 @@ class _Client:
             os._exit(0)
         allowance, lines = map(int, told.split())
         self._turns.allowance, self._turns.lines = allowance, bool(lines)
-
-
-_turns: Turns | None = None
-
-
-def turns_taken() -> int:
-    """Tell how many turns the client that runs in this process has taken. It tells which were those of a call."""
-    return _turns.taken if _turns else 0
 
 
 def _deadlock(blocked: dict[int, Touch]) -> str:

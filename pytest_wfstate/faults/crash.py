@@ -60,8 +60,8 @@ class Settings:
     test: str | None = None
     replay: ReplayId | None = None
     keep: Callable[[Home], str] | None = None
-    progress: Callable[[Exploration], None] = lambda _: None
-    done: Callable[[Exploration], None] = lambda _: None
+    progress: Callable[[Any], None] = lambda _: None
+    done: Callable[[Any], None] = lambda _: None
 
 
 class Crash:
@@ -109,12 +109,12 @@ class Crash:
             CrashBug: the check does not accept one of them.
             NotMeasured: the lab could not see what the workload did.
         """
-        _no_loop("explore")
+        need_no_loop("crash", "explore")
         _known("unmeasured", unmeasured, UNMEASURED)
         explorer = Explorer(self._task(workload, check, setup, model=model, depth=depth, children=children))
         with self._telling(explorer.result):
             run(explorer.steps())
-        _measured(explorer.result, unmeasured)
+        need_measured(explorer.result, unmeasured)
         return explorer.result
 
     async def aexplore(
@@ -133,7 +133,7 @@ class Crash:
         explorer = Explorer(self._task(workload, check, setup, model=model, depth=depth, children=children))
         with self._telling(explorer.result):
             await arun(explorer.steps())
-        _measured(explorer.result, unmeasured)
+        need_measured(explorer.result, unmeasured)
         return explorer.result
 
     def errors(
@@ -151,12 +151,12 @@ class Crash:
             ErrorBug: the check does not accept a disk.
             NotMeasured: the lab could not see what the workload did.
         """
-        _no_loop("errors")
+        need_no_loop("crash", "errors")
         _known("unmeasured", unmeasured, UNMEASURED)
         work = ErrorRun(self._task(workload, check, setup), errors)
         with self._telling(work.result):
             run(work.steps())
-        _measured(work.result, unmeasured)
+        need_measured(work.result, unmeasured)
         return work.result
 
     async def aerrors(
@@ -173,7 +173,7 @@ class Crash:
         work = ErrorRun(self._task(workload, check, setup), errors)
         with self._telling(work.result):
             await arun(work.steps())
-        _measured(work.result, unmeasured)
+        need_measured(work.result, unmeasured)
         return work.result
 
     def kill(self, workload: Workload, *, at: Point, setup: Workload | None = None, timeout: float = 30) -> Disk:
@@ -182,7 +182,7 @@ class Crash:
         Raises:
             NeverReached: the child did not come to the point.
         """
-        _no_loop("kill")
+        need_no_loop("crash", "kill")
         need_point(at)
         home = self._home()
         if setup is not None:
@@ -199,7 +199,7 @@ class Crash:
 
     def points(self, workload: Workload, *, setup: Workload | None = None) -> list[str]:
         """List what `workload` does, one line per file operation: each is a point to die before or after."""
-        _no_loop("points")
+        need_no_loop("crash", "points")
         lines: list[str] = run(self._points(workload, setup))
         return lines
 
@@ -297,7 +297,12 @@ class Crash:
             self._settings.done(result)
 
 
-def _measured(result: Exploration, unmeasured: Unmeasured) -> None:
+def need_measured(result: Any, unmeasured: Unmeasured) -> None:
+    """Refuse to pass what could not be seen: `result` has the reasons.
+
+    Raises:
+        NotMeasured: there are some.
+    """
     if not result.reasons:
         return
     if unmeasured == "skip":
@@ -312,12 +317,13 @@ def _known(name: str, value: object, known: Sequence[str]) -> None:
         raise ValueError(f"{name} is {value!r}, which is unknown. One of: {', '.join(known)}.")
 
 
-def _no_loop(name: str) -> None:
+def need_no_loop(fixture: str, name: str) -> None:
+    """Refuse to work inside a running event loop."""
     try:
         asyncio.get_running_loop()
     except RuntimeError:
         return
     raise RuntimeError(
-        f"crash.{name} was called inside a running event loop, where it cannot run a workload of its own. "
-        f"Use `await crash.a{name}(...)` there: it takes the same arguments."
+        f"{fixture}.{name} was called inside a running event loop, where it cannot run a workload of its own. "
+        f"Use `await {fixture}.a{name}(...)` there: it takes the same arguments."
     )

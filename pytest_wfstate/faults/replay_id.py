@@ -3,24 +3,29 @@
 `posix-4-0.1.1-83dea0de` is the model, the cut, the dials that are not at 0 (part, dial, position) and the fingerprint
 of the run. `2:` before it says that it is of the second exploration of the test; a `+` joins the crash of a run and
 that of its recovery. `EIO-3-83dea0de` is an I/O error: its name, which op failed, and the fingerprint of that run. A
-`+` joins it and a later crash.
+`+` joins it and a later crash. `race-0.5_1.12_k0-83dea0de` is a schedule: the client and how many turns it took, again
+and again, `k0` where client 0 was killed, and the fingerprint of what they did.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import re
 from typing import Self, cast
 
 from pytest_wfstate.errors import WfstateError
 from pytest_wfstate.faults.cut import Model
+from pytest_wfstate.faults.schedule import Choices, killed
 
 _DIAL = r"\d+\.\d+\.\d+"
 _CRASH = rf"(?:kill|ext4|xfs|posix)-\d+-(?:0|{_DIAL}(?:_{_DIAL})*)-[0-9a-f]{{8}}"
 _FAILED = r"(?:short|E[0-9A-Z]+)-[1-9]\d*-[0-9a-f]{8}"
+_SPELL = r"(?:\d+\.[1-9]\d*|k\d+)"
+_RACE = rf"race-{_SPELL}(?:_{_SPELL})*-[0-9a-f]{{8}}"
 _ID = re.compile(
     rf"(?:(?P<ordinal>[1-9]\d*):)?"
-    rf"(?:(?P<crashes>{_CRASH}(?:\+{_CRASH})?)|(?P<failed>{_FAILED})(?:\+(?P<later>{_CRASH}))?)"
+    rf"(?:(?P<crashes>{_CRASH}(?:\+{_CRASH})?)|(?P<failed>{_FAILED})(?:\+(?P<later>{_CRASH}))?|(?P<race>{_RACE}))"
 )
 
 
@@ -76,12 +81,38 @@ class FailedId:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
+class RaceId:
+    """A schedule of a replay id."""
+
+    choices: Choices
+    fingerprint: str
+
+    @classmethod
+    def read(cls, text: str) -> Self:
+        """Read what `_RACE` matches."""
+        _, spells, fingerprint = text.split("-")
+        choices: list[int] = []
+        for spell in spells.split("_"):
+            client, _, turns = spell.removeprefix("k").partition(".")
+            choices += [int(client)] * int(turns) if turns else [killed(int(client))]
+        return cls(tuple(choices), fingerprint)
+
+    def __str__(self) -> str:
+        spells = [
+            f"{client}.{len(list(turns))}" if client >= 0 else f"k{killed(client)}"
+            for client, turns in itertools.groupby(self.choices)
+        ]
+        return f"race-{'_'.join(spells)}-{self.fingerprint}"
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
 class ReplayId:
-    """A violation: which exploration of its test found it, its one or two crashes, and the I/O error before them."""
+    """A violation: which exploration of its test found it, its crashes and the I/O error before them, or its race."""
 
     ordinal: int
-    crashes: tuple[CrashId, ...]
+    crashes: tuple[CrashId, ...] = ()
     failed: FailedId | None = None
+    race: RaceId | None = None
 
     @classmethod
     def read(cls, text: str) -> Self:
@@ -98,8 +129,9 @@ class ReplayId:
             int(found["ordinal"] or 1),
             tuple(map(CrashId.read, crashes.split("+"))) if crashes else (),
             FailedId.read(found["failed"]) if found["failed"] else None,
+            RaceId.read(found["race"]) if found["race"] else None,
         )
 
     def __str__(self) -> str:
         ordinal = f"{self.ordinal}:" if self.ordinal > 1 else ""
-        return ordinal + "+".join(map(str, [*([self.failed] if self.failed else []), *self.crashes]))
+        return ordinal + "+".join(str(one) for one in (self.failed, *self.crashes, self.race) if one)

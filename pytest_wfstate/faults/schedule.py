@@ -7,6 +7,7 @@ is bounded.
 
 from __future__ import annotations
 
+import contextvars
 import dataclasses
 import heapq
 import itertools
@@ -37,6 +38,8 @@ class Touch:
     line: Line | None = None
     reads: frozenset[Key] = frozenset()
     writes: frozenset[Key] = frozenset()
+    error: str = ""
+    """How it failed, if it did."""
 
     def commutes_with(self, other: Touch) -> bool:
         """Tell whether the two come to the same in either order."""
@@ -86,11 +89,33 @@ class Run:
     """Who could have died instead, at each turn, if anybody may."""
     results: dict[int, Any] = dataclasses.field(default_factory=dict)
     """What each client gave, or that it is `Failed` or `Killed`."""
+    acked: dict[int, list[Any]] = dataclasses.field(default_factory=dict)
+    """What each client had acknowledged."""
     stuck: str = ""
     """Why it did not come to its end, if it did not."""
     strayed: bool = False
     """Whether the clients did not do what they did before, so that the schedule could not be followed."""
     unseen: list[str] = dataclasses.field(default_factory=list)
+
+
+@dataclasses.dataclass(slots=True)
+class Progress:
+    """How far a client has come."""
+
+    taken: int = 0
+    """How many turns it has taken."""
+    acked: list[Any] = dataclasses.field(default_factory=list)
+    """What it has acknowledged."""
+
+
+PROGRESS: contextvars.ContextVar[Progress | None] = contextvars.ContextVar("wfstate_progress", default=None)
+"""The progress of the client that runs, if one does."""
+
+
+def turns_taken() -> int:
+    """Tell how many turns the client that runs has taken: so it can tell which were those of a call."""
+    progress = PROGRESS.get()
+    return progress.taken if progress else 0
 
 
 class Stuck(Exception):

@@ -7,8 +7,10 @@ the outside knows, what happened, what is on the disk, what the check said, what
 from __future__ import annotations
 
 import traceback
+from collections.abc import Mapping
 
 from pytest_wfstate.errors import WfstateError
+from pytest_wfstate.faults.disk import Content
 from pytest_wfstate.faults.log import is_installed, is_users
 from pytest_wfstate.faults.ops import Ack, Effect, Line
 from pytest_wfstate.faults.states import State, Struck
@@ -50,12 +52,12 @@ def report(
     words = Words(state.life.trace)
     items = state.life.trace.items[: state.cut.index]
     lines = [f"{_what(state)} can leave a disk that the check does not accept.", ""]
-    lines += _paragraph("acknowledged", _last([words.told(item) for item in items if isinstance(item, Ack)]))
+    lines += paragraph("acknowledged", _last([words.told(item) for item in items if isinstance(item, Ack)]))
     if effects := [words.told(item) for item in items if isinstance(item, Effect)]:
-        lines += _paragraph("effects", _last(effects))
+        lines += paragraph("effects", _last(effects))
     lines += _story(state, words)
-    lines += _paragraph("on the disk", _held(state))
-    lines += _paragraph("the check said", said(error))
+    lines += paragraph("on the disk", held(state.tree().content(), state.tree().links()))
+    lines += paragraph("the check said", said(error))
     lines += ["", *advice] if advice else []
     lines += ["", counts]
     if kept_at:
@@ -116,8 +118,8 @@ def _story(state: State, words: Words) -> list[str]:
 
 def _failed(struck: Struck) -> list[str]:
     return [
-        *_paragraph("what failed", [struck.told + at(struck.where), *_code(struck.where)]),
-        *_paragraph("the workload", [shortened(struck.reaction)]),
+        *paragraph("what failed", [struck.told + at(struck.where), *_code(struck.where)]),
+        *paragraph("the workload", [shortened(struck.reaction)]),
     ]
 
 
@@ -125,8 +127,8 @@ def _crash(state: State, words: Words, title: str, how: str = "") -> list[str]:
     died, *code = _died(state, words)
     lost = [words.loss(state, index) for index in state.lost()]
     return [
-        *_paragraph(title, [f"{how}, {died}" if how else died, *code]),
-        *(_paragraph("lost", lost) if lost else []),
+        *paragraph(title, [f"{how}, {died}" if how else died, *code]),
+        *(paragraph("lost", lost) if lost else []),
     ]
 
 
@@ -156,10 +158,10 @@ def _code(where: Line | None) -> list[str]:
     return [f"    {where.text}"] if where and where.text else []
 
 
-def _held(state: State) -> list[str]:
+def held(content: Content, links: Mapping[str, str]) -> list[str]:
+    """List what a disk holds."""
     lines = []
-    links = state.tree().links()
-    for name, held in state.tree().content().items():
+    for name, held in content.items():
         path = shown(name)
         if name in links:
             lines.append(f"{path}: the same file as {shown(links[name])}")
@@ -180,5 +182,6 @@ def _last(lines: list[str]) -> list[str]:
     return [f"{hidden} more, and then", *lines[-_MOST_TOLD:]] if hidden > 0 else lines or ["nothing"]
 
 
-def _paragraph(title: str, lines: list[str]) -> list[str]:
+def paragraph(title: str, lines: list[str]) -> list[str]:
+    """Set lines beside a title."""
     return [f"  {title if not number else '':16}{line}" for number, line in enumerate(lines)]

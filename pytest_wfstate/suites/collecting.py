@@ -9,13 +9,14 @@ import pytest
 from pytest_wfstate.errors import Violation
 from pytest_wfstate.faults.crash import CrashBug, ErrorBug, NotMeasured
 from pytest_wfstate.faults.log import is_installed, is_users
+from pytest_wfstate.faults.race_report import RaceBug
 from pytest_wfstate.suites.base import Suite
 from pytest_wfstate.suites.clauses import LEVELS, Clause, clause_of
 from pytest_wfstate.suites.driver import NOT_OFFERED
 
 Report = pytest.TestReport
 
-_SPEAK_FOR_THEMSELVES = (Violation, CrashBug, ErrorBug, NotMeasured)
+_SPEAK_FOR_THEMSELVES = (Violation, CrashBug, ErrorBug, RaceBug, NotMeasured)
 
 
 def clause_of_item(item: Any) -> Clause | None:

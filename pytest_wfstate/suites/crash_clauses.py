@@ -78,12 +78,13 @@ def _crashed(suite: Harness, name: str, fault: Fault) -> None:
     if unmeasured:
         raise NotMeasured(
             f"{suite._title}\n\nNOT_MEASURED: without any fault the store already does what its contract does not "
-            f"allow. Mend that first:\n{_told(unmeasured[0])}"
+            f"allow. Mend that first:\n{told(unmeasured[0])}"
         )
     if len(not_offered) == len(suite.scenarios[name]):
         pytest.skip(not_offered[0])
     suite._tell("left_out", dict.fromkeys(not_offered))
 
 
-def _told(error: Exception) -> str:
+def told(error: Exception) -> str:
+    """Give what a store did wrong without any fault."""
     return str(error) if isinstance(error, Violation) else "\n".join(said(error))

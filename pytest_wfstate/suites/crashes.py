@@ -11,8 +11,6 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from pytest_wfstate.contracts.base import Call, Contract
 from pytest_wfstate.faults.crash import Crash
 from pytest_wfstate.faults.disk import Disk
@@ -91,9 +89,9 @@ class Trial:
                     self._refusals.append(isinstance(outcome, Refused))
                     play.judge(FIRST, call, outcome)
                 play.all(handles, [RESTART])
-                self._looks = [call for call in self._contract.observe(IDS) if _plays(play, handles, call)]
+                self._looks = [call for call in self._contract.observe(IDS) if play.offers(handles, call)]
                 play.all(handles, [self._scenario.calls[-1 if calls else 0]])
-                self._afterwards = [call for call in self._afterwards if _plays(play, handles, call)]
+                self._afterwards = [call for call in self._afterwards if play.offers(handles, call)]
                 play.all(handles, [RESTART, *self._looks, *self._looks_at(play.made)])
 
     def setup(self, home: Path) -> None:
@@ -206,15 +204,6 @@ def crashed(trial: Trial, lab: Crash, fault: str) -> None:
         lab.errors(trial.stubborn_workload, trial.check, setup=trial.setup)
     else:
         lab.explore(trial.workload, trial.check, setup=trial.setup, model="kill" if fault == "kill" else None)
-
-
-def _plays(play: Play, handles: Handles, call: Call) -> bool:
-    """Make a call, and tell whether the store offers it."""
-    try:
-        play.all(handles, [call])
-    except pytest.skip.Exception:
-        return False
-    return True
 
 
 def _lives(acked: Sequence[Any]) -> list[list[Outcome]]:

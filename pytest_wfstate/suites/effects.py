@@ -17,6 +17,7 @@ from pytest_wfstate.suites.clauses import clause
 from pytest_wfstate.suites.corruption import corrupted, must_raise
 from pytest_wfstate.suites.crashes import Scenario
 from pytest_wfstate.suites.play import RESTART, On, Tick, second
+from pytest_wfstate.suites.races import Racer
 from pytest_wfstate.suites.scripts import script, timed
 
 
@@ -60,6 +61,10 @@ def save(task_id: str, steps: int = 1, **fields: Any) -> Call:
 def mark(task_id: str, tool_use_id: str, **fields: Any) -> Call:
     """Mark a tool call as done."""
     return MARK(task_id, tool_use_id, samples.effect(tool_use_id, **fields))
+
+
+def _saved_before(task_id: str, number: int) -> list[Call]:
+    return [save(task_id, number)]
 
 
 def third(call: Call) -> On:
@@ -124,6 +129,13 @@ class EffectSuite(Suite):
             Scenario(MARKS_A[65:66], before=MARKS_A[:65], faults=["kill", "power"]),
         ],
         "delete": [Scenario([DELETE_A], before=[A, B]), Scenario([DELETE_A, M1], before=[M1, M2])],
+    }
+    racers = {
+        "save": Racer(lambda task_id, number: [save(task_id, number)]),
+        # One of the two marks is the same for all workers: a call that was repeated.
+        "mark": Racer(lambda task_id, number: [mark(task_id, f"m{number}"), mark(task_id, "m")], _saved_before),
+        "delete": Racer(lambda task_id, _: [DELETE(task_id)], _saved_before),
+        "load": Racer(lambda task_id, _: [LOAD(task_id), LOAD(task_id)]),
     }
     heals = [save("a", 2), DELETE_A]
     afterwards = [mark("b", "after"), LOOK_B, mark("a", "after"), LOOK_A]

@@ -19,6 +19,7 @@ from pytest_wfstate.suites.crashes import Scenario
 from pytest_wfstate.suites.driver import Driver
 from pytest_wfstate.suites.handles import Handles
 from pytest_wfstate.suites.play import Later, Line, Play, Tick
+from pytest_wfstate.suites.races import Racer
 
 __tracebackhide__ = True
 
@@ -71,6 +72,10 @@ class Harness:
     """What hypothesis does with random calls. Who only wants to know whether they fail can do without the second."""
     scenarios: ClassVar[Mapping[str, Sequence[Scenario]]] = {}
     """For each method that changes something, what a crash comes in the middle of."""
+    racers: ClassVar[Mapping[str, Racer]] = {}
+    """For each method, what a worker does with it in a race with another."""
+    killed_racers: ClassVar[bool] = False
+    """Whether one of two workers is also killed while the other is at work."""
     afterwards: ClassVar[Sequence[Call]] = ()
     """Calls that work after any crash."""
     heals: ClassVar[Sequence[Call]] = ()

@@ -20,6 +20,7 @@ from pytest_wfstate.suites.clauses import clause
 from pytest_wfstate.suites.corruption import corrupted, must_raise
 from pytest_wfstate.suites.crashes import Scenario
 from pytest_wfstate.suites.play import RESTART, Line, Tick, second
+from pytest_wfstate.suites.races import Racer
 from pytest_wfstate.suites.scripts import script, timed
 
 _LONG = 3600  # seconds: no claim of a test is that old, unless its clock is frozen
@@ -64,6 +65,10 @@ LIST = Operation("list", lambda _: st.just(()))
 def save(run_id: str, iterations: int = 1, **fields: Any) -> Call:
     """Save a paused run."""
     return SAVE(samples.paused(run_id, iterations=iterations, **fields))
+
+
+def _paused(run_id: str, number: int) -> list[Call]:
+    return [save(run_id, number)]
 
 
 def _lines(*lines: Line | Tick) -> tuple[Any, ...]:
@@ -128,6 +133,16 @@ class PausedSuite(Suite):
         ],
         "remove": [Scenario([REMOVE("a")], before=[A, B]), Scenario([REMOVE("a")], before=[A, CLAIM_A, A2])],
     }
+    racers = {
+        "save": Racer(lambda run_id, number: [save(run_id, number)]),
+        "claim": Racer(lambda run_id, _: [CLAIM(run_id)], _paused),
+        "complete": Racer(lambda run_id, _: [CLAIM(run_id), COMPLETE(run_id)], _paused),
+        "recover": Racer(lambda *_: [RECOVER()], lambda run_id, number: [save(run_id, number), CLAIM(run_id)]),
+        "remove": Racer(lambda run_id, _: [REMOVE(run_id)], _paused),
+        "load": Racer(lambda run_id, _: [LOAD(run_id), LOAD(run_id)]),
+        "list": Racer(lambda *_: [LIST(), LIST()]),
+    }
+    killed_racers = True
     heals = [save("a", 2), REMOVE("a")]
     afterwards = [save("b", 9), LOAD("b"), CLAIM("b")]
 

@@ -95,6 +95,14 @@ class Play:
                 handle, call = (line.handle, line.call) if isinstance(line, On) else (FIRST, line)
                 self._make(handles, handle, call)
 
+    def offers(self, handles: Handles, call: Call) -> bool:
+        """Make a call, and tell whether the store offers it."""
+        try:
+            self.all(handles, [call])
+        except pytest.skip.Exception:
+            return False
+        return True
+
     def _make(self, handles: Handles, handle: str, call: Call) -> None:
         try:
             outcome = handles.outcome(handle, call)

@@ -19,6 +19,7 @@ from pytest_wfstate.suites.clauses import clause
 from pytest_wfstate.suites.crashes import Scenario
 from pytest_wfstate.suites.handles import Handles
 from pytest_wfstate.suites.play import RESTART, second
+from pytest_wfstate.suites.races import Racer
 from pytest_wfstate.suites.scripts import script
 
 EMPTY: dict[str, Any] = {"step": 0, "scope_snapshot": {}}
@@ -93,6 +94,11 @@ class ResumeSuite(Suite):
     scenarios = {
         "save": [Scenario([A, A2]), Scenario([A2], before=[A, B]), Scenario([A2], before=[LONG, B])],
         "delete": [Scenario([DELETE_A], before=[A, B]), Scenario([DELETE_A, A2], before=[A])],
+    }
+    racers = {
+        "save": Racer(lambda run_id, number: [save(run_id, number)]),
+        "delete": Racer(lambda run_id, _: [DELETE(run_id)], lambda run_id, number: [save(run_id, number)]),
+        "load": Racer(lambda run_id, _: [LOAD(run_id), LOAD(run_id)]),
     }
     heals = [A2, DELETE_A]
     afterwards = [save("b", 9), LOOK_B, DELETE("b"), save("b", 10)]

@@ -19,6 +19,7 @@ from pytest_wfstate.suites.clauses import clause
 from pytest_wfstate.suites.crashes import Scenario
 from pytest_wfstate.suites.handles import FIRST
 from pytest_wfstate.suites.play import RESTART, Tick, second
+from pytest_wfstate.suites.races import Racer
 from pytest_wfstate.suites.scripts import script, timed
 
 _STEPS = ("fetch", "charge")  # not in the order of their names
@@ -68,6 +69,10 @@ def update(run_id: str, number: int = 1) -> Call:
 def upsert(run_id: str, step_id: str = "fetch", number: int = 1, **fields: Any) -> Call:
     """Keep a step."""
     return UPSERT(run_id, samples.step(step_id, **{"result": {"n": number}, **fields}))
+
+
+def _created_before(run_id: str, number: int) -> list[Call]:
+    return [create(run_id, number), upsert(run_id, number=number)]
 
 
 def _look(run_id: str, steps: Sequence[str] = ()) -> list[Call]:
@@ -154,6 +159,16 @@ class RunSuite(Suite):
         "upsert": [Scenario([FETCH, CHARGE]), Scenario([FETCH2], before=[FETCH, CHARGE, A, FETCH_B])],
     }
     heals = (DELETE_A,)
+    racers: ClassVar[Mapping[str, Racer]] = {
+        "create_run": Racer(lambda run_id, number: [create(run_id, number)]),
+        "update_context": Racer(lambda run_id, number: [update(run_id, number)], _created_before),
+        "delete_run": Racer(lambda run_id, _: [DELETE(run_id)], _created_before),
+        # One of the two steps is the same for all workers.
+        "upsert_step": Racer(lambda run_id, n: [upsert(run_id, f"s{n}"), upsert(run_id, number=n)], _created_before),
+        "get_run": Racer(lambda run_id, _: [GET(run_id), GET(run_id)]),
+        "get_step": Racer(lambda run_id, _: [STEP(run_id, "fetch"), STEP(run_id, "fetch")]),
+        "list_steps": Racer(lambda run_id, _: [STEPS(run_id), STEPS(run_id)]),
+    }
     afterwards = (create("b", 9), upsert("b", "fetch", 9), STEPS("b"), update("b", 9), GET("b"))
 
     test_update_context = script(

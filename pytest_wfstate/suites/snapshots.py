@@ -19,6 +19,7 @@ from pytest_wfstate.suites.clauses import clause
 from pytest_wfstate.suites.crashes import Scenario
 from pytest_wfstate.suites.handles import FIRST
 from pytest_wfstate.suites.play import RESTART, Tick, second
+from pytest_wfstate.suites.races import Racer
 from pytest_wfstate.suites.scripts import script, timed
 from pytest_wfstate.suites.words import call_in_words
 
@@ -142,6 +143,13 @@ class SnapshotSuite(Suite):
             Scenario([FORK_A], before=[A]),
             Scenario([FORK(key("a"), EDITS)], before=[A, LATER_A, FORK_A], faults=["kill", "power"]),
         ],
+    }
+    racers: ClassVar[Mapping[str, Racer]] = {
+        "save": Racer(lambda run_id, number: [save(run_id, number), save(run_id, number, _LATER + number)]),
+        "fork": Racer(lambda run_id, _: [FORK(key(run_id))], lambda run_id, number: [save(run_id, number)]),
+        "load": Racer(lambda run_id, _: [LOAD(key(run_id)), LOAD(key(run_id))]),
+        "latest": Racer(lambda run_id, _: [LATEST(_WORKFLOW, run_id), LATEST(_WORKFLOW, run_id)]),
+        "list": Racer(lambda run_id, _: [LIST(_WORKFLOW, run_id), LIST(_WORKFLOW, run_id)]),
     }
     afterwards = (save("b", 9), LOAD(key("b")))
 

@@ -19,7 +19,8 @@ from pytest_wfstate.contracts import (
 )
 from pytest_wfstate.contracts.base import Call
 from pytest_wfstate.contracts.records import Record
-from pytest_wfstate.oracle.history import Outcome, Returned
+from pytest_wfstate.oracle.history import Entry, Outcome, Returned
+from pytest_wfstate.oracle.linearize import Unexplained
 
 _WIDTH = 72  # of a value
 
@@ -47,6 +48,19 @@ def outcome_in_words(outcome: Outcome) -> str:
     if not isinstance(outcome, Returned):
         return str(outcome)
     return short(_json(outcome.value) if isinstance(outcome.value, (dict, list)) else repr(outcome.value))
+
+
+def entry_in_words(entry: Entry) -> str:
+    """Show who made a call, and what came of it."""
+    sign = "-> " if isinstance(entry.outcome, Returned) else ""
+    call = Call(entry.name, entry.args)
+    return f"{entry.client}: {call_in_words(call)} {sign}{outcome_in_words(entry.outcome)}"
+
+
+def unexplained_in_words(unexplained: Unexplained) -> str:
+    """Say which calls contradict each other."""
+    shown = (f"  {entry_in_words(entry)}" for entry in unexplained.entries)
+    return "\n".join(["no order of the calls explains all of this:", *shown])
 
 
 def in_words(value: Any) -> str:

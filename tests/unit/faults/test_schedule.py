@@ -15,9 +15,20 @@ from typing import Any
 import pytest
 
 from pytest_wfstate import FilePausedStore, samples
-from pytest_wfstate.faults.clients import Processes, turns_taken
+from pytest_wfstate.faults.clients import Processes
 from pytest_wfstate.faults.disk import Home, memory_home
-from pytest_wfstate.faults.schedule import Failed, Killed, Run, Search, Touch, Turn, canonical, killed, preemptions
+from pytest_wfstate.faults.schedule import (
+    Failed,
+    Killed,
+    Run,
+    Search,
+    Touch,
+    Turn,
+    canonical,
+    killed,
+    preemptions,
+    turns_taken,
+)
 
 Client = Callable[[Path], Any]
 

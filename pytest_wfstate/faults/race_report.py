@@ -1,0 +1,101 @@
+"""A race, told: a table of who did what, a column a client, and what came of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from pytest_wfstate.faults.disk import Content
+from pytest_wfstate.faults.ops import Line
+from pytest_wfstate.faults.schedule import Failed, Killed, Run, Turn, preemptions
+from pytest_wfstate.faults.violation import Violation, held, paragraph, said
+from pytest_wfstate.faults.words import short, shortened, shown
+
+_WIDEST = 54  # of a column
+
+
+class RaceBug(Violation):
+    """Clients can take turns so that the check does not accept what they come to. The text is the report."""
+
+    __module__ = "pytest_wfstate"
+
+
+def report(
+    schedule: Run,
+    error: BaseException,
+    content: Content,
+    links: Mapping[str, str],
+    counts: str,
+    kept_at: str | None,
+    replay: tuple[str, str] | None,
+) -> str:
+    """Write the whole report; `replay` is the test and the replay id."""
+    lines = [_headline(schedule), "", *table(schedule), ""]
+    for client, result in sorted(schedule.results.items()):
+        lines += paragraph(f"client {client + 1}", _came_to(result))
+    lines += paragraph("on the disk", held(content, links))
+    if schedule.stuck:
+        lines += paragraph("it came to", [schedule.stuck])
+    else:
+        lines += paragraph("the check said", said(error))
+    lines += ["", counts]
+    if kept_at:
+        lines += [f"The disk was kept in {kept_at}"]
+    if replay:
+        lines += ['Replay it:  pytest "{}" --wfstate-replay={}'.format(*replay)]
+    return "\n".join(lines)
+
+
+def table(schedule: Run) -> list[str]:
+    """Show who did what, in order: a column a client, and below it the lines of code that did it."""
+    clients = sorted({turn.client for turn in schedule.turns})
+    cells = {client: [_cell(turn) for turn in schedule.turns if turn.client == client] for client in clients}
+    widths = {client: max(len(cell) for cell in [_title(client), *cells[client]]) for client in clients}
+    number = len(str(len(schedule.turns)))
+    rows = [[f"{'':{number}}", *(f"{_title(client):{widths[client]}}" for client in clients)]]
+    for at, turn in enumerate(schedule.turns, 1):
+        columns = (f"{_cell(turn) if client == turn.client else '':{widths[client]}}" for client in clients)
+        rows.append([f"{at:{number}}", *columns])
+    return [*(f"  {'  '.join(row)}".rstrip() for row in rows), *_code(schedule)]
+
+
+def _headline(schedule: Run) -> str:
+    some = {2: "two", 3: "three", 4: "four"}.get(len(schedule.results), "several")
+    stopped = preemptions(schedule)
+    how = {0: "", 1: ", one of which is stopped once,"}.get(stopped, f", stopped {stopped} times,")
+    died = " and one of which is killed" if any(isinstance(one, Killed) for one in schedule.results.values()) else ""
+    if schedule.stuck:
+        return f"clients that run at the same time{how}{died} do not all come to their ends."
+    return f"{some} clients that run at the same time{how}{died} come to what the check does not accept."
+
+
+def _title(client: int) -> str:
+    return f"client {client + 1}"
+
+
+def _cell(turn: Turn) -> str:
+    what = shown(str(turn.touch))
+    if turn.blocked or turn.touch.error:
+        what += f" ({turn.touch.error or 'waits'})"
+    where = f"  {short(turn.touch.line)}" if turn.touch.line else ""
+    room = _WIDEST - len(where)
+    return (what if len(what) <= room else f"{what[: room - 3]}...") + where
+
+
+def _code(schedule: Run) -> list[str]:
+    """List the lines of code that the table points at."""
+    found: dict[str, Line] = {}
+    for turn in schedule.turns:
+        if turn.touch.line and turn.touch.line.text:
+            found.setdefault(short(turn.touch.line), turn.touch.line)
+    width = max(map(len, found), default=0)
+    listed = [f"  {place:{width}}  {line.text}" for place, line in found.items()]
+    return ["", *listed] if listed else []
+
+
+def _came_to(result: Any) -> list[str]:
+    if isinstance(result, Killed):
+        return ["was killed"]
+    if isinstance(result, Failed):
+        return [f"raised {said(result.error)[0]}" if isinstance(result.error, BaseException) else str(result.error)]
+    return [f"gave {shortened(repr(result))}"]

@@ -1,0 +1,115 @@
+"""Race clauses: for each two methods that change something, and for each that looks, what they come to at once."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import pytest
+
+from pytest_wfstate.contracts.base import Contract
+from pytest_wfstate.faults.crash import NotMeasured
+from pytest_wfstate.faults.race import Race
+from pytest_wfstate.suites.clauses import clause
+from pytest_wfstate.suites.crash_clauses import told
+from pytest_wfstate.suites.harness import Harness
+from pytest_wfstate.suites.races import Contest, Match, Racer, contests
+
+__tracebackhide__ = True
+
+Test = Callable[[Harness], None]
+
+PREEMPTIONS = {"quick": 1, "default": 2, "thorough": 2}
+
+
+def race_clauses(suite: Any) -> dict[str, Test]:
+    """Make the clauses of a suite's racers."""
+    racers: Mapping[str, Racer] = vars(suite).get("racers", {})
+    changing = [name for name, racer in racers.items() if _changes(suite.contract, racer)]
+    tests = {
+        f"test_race_{one}_{other}": _pair(one, other)
+        for one, other in itertools.combinations_with_replacement(changing, 2)
+    }
+    tests |= {f"test_race_{name}": _look(name, changing) for name in racers if name not in changing}
+    if vars(suite).get("killed_racers"):
+        tests |= {f"test_race_killed_{name}": _killed(name, changing) for name in changing}
+    return tests
+
+
+def _changes(contract: Contract, racer: Racer) -> bool:
+    return any(contract[call.name].changes for call in racer.calls("a", 1))
+
+
+def _pair(one: str, other: str) -> Test:
+    @clause(
+        "safe",
+        f"Two workers that {_verb(one)} and {_verb(other)} at once come to what one after the other does.",
+        "race",
+    )
+    def test(self: Harness) -> None:
+        _race(self, contests(self.racers[one], self.racers[other]))
+
+    return test
+
+
+def _look(name: str, changing: Sequence[str]) -> Test:
+    @clause(
+        "safe", f"A worker that calls {_verb(name)} while another changes something sees it before or after.", "race"
+    )
+    def test(self: Harness) -> None:
+        racers = self.racers
+        _race(self, [contests(racers[name], racers[other])[0] for other in changing])
+
+    return test
+
+
+def _killed(name: str, changing: Sequence[str]) -> Test:
+    @clause(
+        "safe",
+        f"A worker that is killed in {_verb(name)} while another is at work does not harm what that does.",
+        "race",
+    )
+    def test(self: Harness) -> None:
+        racers = self.racers
+        _race(self, [contests(racers[name], racers[other])[0] for other in changing], crash=True)
+
+    return test
+
+
+def _verb(name: str) -> str:
+    return name.replace("_", " ")
+
+
+def _race(suite: Harness, some: Sequence[Contest], *, crash: bool = False) -> None:
+    if suite.medium == "server":
+        pytest.skip("does not apply to medium 'server': turns of a server cannot be taken. Storms race it")
+    lab: Race = suite._request.getfixturevalue("_wfstate_race")
+    unmeasured: list[Exception] = []
+    not_offered: list[str] = []
+    for contest in some:
+        match = Match(suite._handles, suite.contract, suite._specification, contest, lab.ack)
+        try:
+            match.rehearse(suite._home())
+        except pytest.skip.Exception as skipped:
+            not_offered.append(str(skipped))
+        except Exception as error:
+            if suite._fails_to_open:
+                raise
+            unmeasured.append(error)
+        else:
+            lab.explore(
+                match.setup,
+                match.clients,
+                match.check,
+                preemptions=PREEMPTIONS[suite._profile] - crash,
+                crash=crash,
+            )
+    if unmeasured:
+        raise NotMeasured(
+            f"{suite._title}\n\nNOT_MEASURED: without any race the store already does what its contract does not "
+            f"allow. Mend that first:\n{told(unmeasured[0])}"
+        )
+    if len(not_offered) == len(some):
+        pytest.skip(not_offered[0])
+    suite._tell("left_out", dict.fromkeys(not_offered))
