@@ -16,8 +16,8 @@ import stat
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
-from typing import Any
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 from pytest_wfstate.faults import _open
 from pytest_wfstate.faults._rebind import Rebinding
@@ -33,6 +33,15 @@ _UNSEEN = {
 }
 
 
+class Made(NamedTuple):
+    """An operation that was made."""
+
+    touch: Touch
+    in_vain: bool = False
+    acked: int = 0
+    """How much had been acknowledged before it."""
+
+
 class Turns:
     """Lets a process make as many file operations below `home` as it is allowed; then it calls `stop`, with the reason.
 
@@ -42,10 +51,11 @@ class Turns:
     def __init__(self, home: str, stop: Callable[[str], None]) -> None:
         self._home = os.path.realpath(home)
         self._stop = stop
-        self._locked: set[int] = set()
+        self._locked: dict[int, tuple[int, bool] | None] = {}
+        """By descriptor: the inode, and whether all others are kept out; nothing for a lock of the whole process."""
         self._taking = threading.RLock()
         self._inside = threading.local()
-        self._made: list[tuple[Touch, bool]] = []
+        self._made: list[Made] = []
         self.is_on = False
         self.lines = False
         """Whether to look for the user's lines, which takes its time."""
@@ -67,8 +77,8 @@ class Turns:
         self.unseen = []
         self.is_on = True
 
-    def take_made(self) -> list[tuple[Touch, bool]]:
-        """Give what was done since this was asked last, and whether it was in vain."""
+    def take_made(self) -> list[Made]:
+        """Give what was done since this was asked last."""
         made, self._made = self._made, []
         return made
 
@@ -87,9 +97,10 @@ class Turns:
         finally:
             self._inside.asking = False
 
-    def lock(self, kind: str, fd: int, make: Callable[[bool], Any], *, may_wait: bool) -> Any:
+    def lock(self, fd: int, make: Callable[[bool], Any], held: tuple[int, bool] | None, *, may_wait: bool) -> Any:
         """Try a lock until it is given, without ever waiting in the kernel."""
-        self.take(kind, fd=fd)
+        self.take("lock" if may_wait else "try lock", fd=fd)
+        self._locked.pop(fd, None)  # it is given up for another kind of lock
         while True:
             try:
                 result = make(True)
@@ -98,8 +109,15 @@ class Turns:
                     raise
                 self._in_vain("blocked")
             else:
-                self._locked.add(fd)
+                self._locked[fd] = held
                 return result
+
+    def unlock(self, fd: int) -> None:
+        """Wait for the turn of freeing a lock."""
+        self.take("unlock", fd=fd)
+        freed = self._locked.pop(fd, None)
+        for other in [other for other, held in self._locked.items() if held and freed and held[0] == freed[0]]:
+            del self._locked[other]  # it may be the same one, by a descriptor that was copied
 
     def sleep(self) -> None:
         """Let others go on, instead of waiting for the clock."""
@@ -111,15 +129,15 @@ class Turns:
     def closing(self, fd: int) -> None:
         """Wait for the turn of a close that may free a lock."""
         if fd in self._locked:
-            self._locked.discard(fd)
             self.take("close", fd=fd)
+            del self._locked[fd]
 
     def failed(self, error: OSError) -> None:
         """Note how the operation that was made last has failed."""
         if self.is_on and self._made and not getattr(self._inside, "asking", False):
-            touch, in_vain = self._made[-1]
             name = errno.errorcode.get(error.errno or 0, type(error).__name__)
-            self._made[-1] = (dataclasses.replace(touch, error=name), in_vain)
+            last = self._made[-1]
+            self._made[-1] = last._replace(touch=dataclasses.replace(last.touch, error=name))
 
     def _wait(self) -> None:
         if self.allowance <= 0:
@@ -127,17 +145,17 @@ class Turns:
         self.allowance -= 1
 
     def _note(self, touch: Touch) -> None:
-        self._made.append((touch, False))
+        self._made.append(Made(touch, acked=len(self.progress.acked)))
         self.progress.taken += 1
 
     def _in_vain(self, why: str) -> None:
         """Say that what was tried last led to nothing, and try it again in a turn of its own."""
         if self._made:  # else it is of a lock that is not below home
-            touch, _ = self._made[-1]
-            self._made[-1] = (touch, True)
+            last = self._made[-1]
+            self._made[-1] = last._replace(in_vain=True)
             self._stop(why)
             self.allowance -= 1
-            self._note(touch)
+            self._note(last.touch)
 
     def _places(self, path: Any, more: dict[str, Any]) -> list[str]:
         both = (self._place(path, more.get("dir_fd")), self._place(more.get("to"), more.get("to_dir_fd")))
@@ -148,15 +166,22 @@ class Turns:
         reads: set[Key] = set()
         writes: set[Key] = set()
         changes = kind in _CHANGING or bool(more.get("writes"))
+        touched = writes if changes else reads
         for place in places:
-            for key in self._keys(place, listed=kind in _LISTING):
-                (writes if changes and key[0] != "above" else reads).add(key)
+            above, own = self._entries(place)
+            reads.update(above)
+            touched.update(own)
+            writes.update(("listing", folder, "") for _, folder, _ in own if changes)
+            if (found := _inode(place)) >= 0:
+                touched.add(("listing" if kind in _LISTING else "inode", found, ""))
         if opened is not None:
             name, inode = opened
             places = places or [name]
-            (writes if changes else reads).add(("lock" if kind in _LOCKS else "inode", inode, ""))
-        shown = " to ".join(os.path.relpath(place, self._home) for place in places)
-        return Touch(kind, shown, users_line() if self.lines else None, frozenset(reads), frozenset(writes))
+            touched.add(("lock" if kind in _LOCKS else "inode", inode, ""))
+        names = tuple(os.path.relpath(place, self._home) for place in places)
+        line = users_line() if self.lines else None
+        held = frozenset(lock for lock in self._locked.values() if lock)
+        return Touch(kind, " to ".join(names), line, frozenset(reads), frozenset(writes), held, names)
 
     def _place(self, path: Any, dir_fd: int | None = None) -> str | None:
         """Give the absolute path, if it is home or below."""
@@ -179,20 +204,14 @@ class Turns:
         is_home = name == self._home or name.startswith(self._home + "/")
         return (name.removesuffix(" (deleted)"), found.st_ino) if is_home else None
 
-    def _keys(self, place: str, *, listed: bool) -> Iterator[Key]:
-        """Give what a path stands for: the entries on the way to it, its own, and the inode if there is one."""
-        folder, parts = self._home, os.path.relpath(place, self._home).split("/")
-        if place != self._home:
-            for number, name in enumerate(parts):
-                inode = _inode(folder)
-                own = number == len(parts) - 1
-                yield "entry" if own else "above", inode, name
-                if own:
-                    yield "listing", inode, ""
-                folder = f"{folder}/{name}"
-        found = _inode(place)
-        if found >= 0:
-            yield "listing" if listed else "inode", found, ""
+    def _entries(self, place: str) -> tuple[list[Key], list[Key]]:
+        """Give the entries on the way to a path, and its own; home has none."""
+        entries: list[Key] = []
+        folder = self._home
+        for name in os.path.relpath(place, self._home).split("/") if place != self._home else ():
+            entries.append(("entry", _inode(folder), name))
+            folder = f"{folder}/{name}"
+        return entries[:-1], entries[-1:]
 
     def _heard(self, event: str, _: Any) -> None:
         if event in _UNSEEN and self.is_on and _UNSEEN[event] not in self.unseen:
@@ -236,7 +255,7 @@ _FDS = {
 }
 _WATCHED = _PATHS | _PAIRS | _FDS | {"close", "sendfile", "copy_file_range"}
 _LISTING = {"listdir", "scandir"}
-_LOCKS = {"lock", "unlock", "close"}
+_LOCKS = {"lock", "try lock", "unlock", "close"}
 _CHANGING = {
     *("mkdir", "rmdir", "unlink", "remove", "truncate", "rename", "replace", "link", "symlink", "chmod", "utime"),
     *("write", "pwrite", "writev", "pwritev", "ftruncate", "posix_fallocate", "sendfile", "copy_file_range"),
@@ -295,13 +314,14 @@ def _flock(fd: Any, operation: int) -> None:
     if turns is None or not turns.is_on:
         return _real_flock(fd, operation)
     if operation & fcntl.LOCK_UN:
-        turns.take("unlock", fd=number)
+        turns.unlock(number)
         return _real_flock(fd, operation)
 
     def make(at_once: bool) -> None:
         _real_flock(fd, operation | fcntl.LOCK_NB if at_once else operation)
 
-    turns.lock("lock", number, make, may_wait=not operation & fcntl.LOCK_NB)
+    held = (_fstat(number).st_ino, bool(operation & fcntl.LOCK_EX))
+    turns.lock(number, make, held, may_wait=not operation & fcntl.LOCK_NB)
     return None
 
 
@@ -310,13 +330,13 @@ def _lockf(fd: Any, cmd: int, *args: Any) -> Any:
     if turns is None or not turns.is_on:
         return _real_lockf(fd, cmd, *args)
     if cmd & fcntl.LOCK_UN:
-        turns.take("unlock", fd=number)
+        turns.unlock(number)
         return _real_lockf(fd, cmd, *args)
 
     def make(at_once: bool) -> Any:
         return _real_lockf(fd, cmd | fcntl.LOCK_NB if at_once else cmd, *args)
 
-    return turns.lock("lock", number, make, may_wait=not cmd & fcntl.LOCK_NB)
+    return turns.lock(number, make, None, may_wait=not cmd & fcntl.LOCK_NB)
 
 
 def _sleep(seconds: float, /) -> None:

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from pytest_wfstate.faults._fork_pickle import dumps, loads
-from pytest_wfstate.faults._turns import Turns, learn
+from pytest_wfstate.faults._turns import Made, Turns, learn
 from pytest_wfstate.faults.disk import Content, Home
 from pytest_wfstate.faults.real_clock import now
 from pytest_wfstate.faults.schedule import DEATH, Choices, Failed, Killed, Run, Stuck, Touch, Turn, killed
@@ -33,8 +33,8 @@ class Said(NamedTuple):
 
     why: str
     gave: Any
-    made: list[tuple[Touch, bool]]
-    """What it has done since it stopped before, and whether that was in vain."""
+    made: list[Made]
+    """What it has done since it stopped before."""
     acked: list[Any]
     unseen: list[str]
 
@@ -140,14 +140,14 @@ class _Course:
     def _go(self, client: int, allowance: int, enabled: tuple[int, ...]) -> None:
         said = self._workers[client].go(allowance, now() + self._timeout, lines=self._lines)
         self._run.acked[client] = said.acked
-        for touch, in_vain in said.made or [(Touch("end", ""), False)]:
-            self._took(Turn(client, touch, in_vain), client, enabled)
-            if not in_vain:
+        for made in said.made or [Made(Touch("end", ""), acked=len(said.acked))]:
+            self._took(Turn(client, *made), client, enabled)
+            if not made.in_vain:
                 self._blocked.clear()  # whatever it did may have freed a lock
                 self._asleep.clear()
                 enabled = tuple(sorted(self._left))
         if said.why in ("blocked", "asleep"):
-            self._blocked[client] = said.made[-1][0]
+            self._blocked[client] = said.made[-1].touch
             self._asleep |= {client} if said.why == "asleep" else set()
         elif said.why == "end":
             self._left.discard(client)
@@ -167,22 +167,27 @@ class _Course:
 
     def _took(self, turn: Turn, choice: int, enabled: tuple[int, ...]) -> None:
         if self._mortal:
-            self._run.mortal.append(self._candidates(enabled))
+            self._run.mortal.append(self._candidates(turn, enabled))
         self._run.turns.append(turn)
         self._run.choices.append(choice)
         self._run.enabled.append(enabled)
         self._begun.add(turn.client)
 
-    def _candidates(self, enabled: tuple[int, ...]) -> tuple[int, ...]:
-        """Tell who could die now: who has just done something; if that one cannot go on, anyone who has begun.
+    def _candidates(self, turn: Turn, enabled: tuple[int, ...]) -> tuple[int, ...]:
+        """Tell who could die before a turn, so that it matters: who has just changed or acknowledged something.
 
-        That is all, as a death only matters to the others by the locks that it frees. One client of all may die.
+        All else comes to a death before or after, as it frees locks, and nothing more. Who sleeps may have looked at a
+        lock in vain, so then all count. One client of all may die.
         """
         run = self._run
         if not run.choices or any(choice < 0 for choice in run.choices):
             return ()
         last = run.choices[-1]
-        return (last,) if last in enabled else tuple(sorted(self._begun & self._left))
+        if last in self._asleep:
+            return tuple(sorted(self._begun & self._left))
+        acked = turn.acked if turn.client == last else len(run.acked[last])
+        has_changed = any(kind != "lock" for kind, _, _ in run.turns[-1].touch.writes) or acked > run.turns[-1].acked
+        return (last,) if last in enabled and has_changed else ()
 
 
 class Worker:

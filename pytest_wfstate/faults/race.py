@@ -16,7 +16,8 @@ from pytest_wfstate.faults.explore import FAILURES, CheckFails
 from pytest_wfstate.faults.race_report import RaceBug, report
 from pytest_wfstate.faults.real_clock import now
 from pytest_wfstate.faults.replay_id import RaceId, ReplayId, TraceChanged
-from pytest_wfstate.faults.schedule import PROGRESS, Choices, Clients, Failed, Killed, Run, Search, Turn
+from pytest_wfstate.faults.schedule import PROGRESS, Choices, Clients, Failed, Killed, Run, Turn
+from pytest_wfstate.faults.search import Search
 from pytest_wfstate.faults.steps import Call, Steps, arun, run
 from pytest_wfstate.faults.violation import named
 

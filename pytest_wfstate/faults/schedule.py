@@ -1,16 +1,13 @@
-"""Schedules: every way in which a few clients can take turns, within a bound.
+"""Schedules: how a few clients take turns.
 
 A client takes a turn at each of its operations: a file operation of a process, or a line or opcode of a thread. A
-schedule is who goes on, each time; it is preemptive where a client is stopped that could have gone on, and only that
-is bounded.
+schedule is who goes on, each time; it is preemptive where a client is stopped that could have gone on.
 """
 
 from __future__ import annotations
 
 import contextvars
 import dataclasses
-import heapq
-import itertools
 from collections.abc import Iterator, Sequence
 from typing import Any, Protocol
 
@@ -38,6 +35,10 @@ class Touch:
     line: Line | None = None
     reads: frozenset[Key] = frozenset()
     writes: frozenset[Key] = frozenset()
+    held: frozenset[tuple[int, bool]] = frozenset()
+    """Locks that the client holds right before it, by number, and whether it holds them alone."""
+    places: tuple[str, ...] = ()
+    """The paths that it is about, relative to home."""
     error: str = ""
     """How it failed, if it did."""
 
@@ -62,6 +63,8 @@ class Turn:
     client: int
     touch: Touch
     blocked: bool = False
+    acked: int = 0
+    """How much the client had acknowledged before it."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -132,50 +135,6 @@ class Clients(Protocol):
         """End all clients."""
 
 
-@dataclasses.dataclass(slots=True)
-class Search:
-    """All schedules within a bound, the fewest preemptions first."""
-
-    clients: Clients
-    preemptions: int
-    prune: bool = True
-    runs: int = 0
-    pruned: int = 0
-    waiting: list[tuple[int, int, Choices]] = dataclasses.field(default_factory=list)
-    """Schedules that are still to be run: how many preemptions each has, and its number."""
-
-    def __iter__(self) -> Iterator[Run]:
-        order = itertools.count()
-        self.waiting = [(0, next(order), ())]
-        seen: dict[tuple[Any, int], int] = {}
-        while self.waiting:
-            used, _, choices = heapq.heappop(self.waiting)
-            run = self.clients.run(choices)
-            self.runs += 1
-            yield run
-            for cost, branch in self._branches(run, len(choices), used, seen):
-                heapq.heappush(self.waiting, (cost, next(order), branch))
-
-    def _branches(
-        self, run: Run, begin: int, used: int, seen: dict[tuple[Any, int], int]
-    ) -> Iterator[tuple[int, Choices]]:
-        """Give the schedules that leave this one at some turn after its beginning was chosen."""
-        for turn, word in enumerate(canonical(run.turns, begin), begin):
-            chosen, enabled = run.choices[turn], run.enabled[turn]
-            last = run.choices[turn - 1] if turn else -1
-            for client in (*enabled, *map(killed, run.mortal[turn] if run.mortal else ())):
-                cost = used + (client >= 0 and last in enabled and client != last)
-                if cost > self.preemptions:
-                    continue
-                key = (word, client)
-                if client != chosen and self.prune and seen.get(key, cost + 1) <= cost:
-                    self.pruned += 1
-                    continue
-                seen[key] = min(cost, seen.get(key, cost))
-                if client != chosen:
-                    yield cost, (*run.choices[:turn], client)
-
-
 def canonical(turns: Sequence[Turn], begin: int = 0) -> Iterator[Any]:
     """Give, for each turn from one on, a word for all that was done before: the same for orders that come to the same.
 
@@ -188,6 +147,8 @@ def canonical(turns: Sequence[Turn], begin: int = 0) -> Iterator[Any]:
     for at, turn in enumerate(turns):
         if at >= begin:
             yield tuple((client, *levels[client]) for client in sorted(levels))
+        if turn.blocked:
+            continue  # nothing was done
         touch, own = turn.touch, levels.setdefault(turn.client, [])
         level = max(floor, own[-1] + 1 if own else 0)
         for key in touch.reads:

@@ -21,6 +21,7 @@ __tracebackhide__ = True
 Test = Callable[[Harness], None]
 
 PREEMPTIONS = {"quick": 1, "default": 2, "thorough": 2}
+_PREEMPTIONS_OF_DYING = {"quick": 0, "default": 0, "thorough": 1}  # each death takes a new process
 
 
 def race_clauses(suite: Any) -> dict[str, Test]:
@@ -102,7 +103,7 @@ def _race(suite: Harness, some: Sequence[Contest], *, crash: bool = False) -> No
                 match.setup,
                 match.clients,
                 match.check,
-                preemptions=PREEMPTIONS[suite._profile] - crash,
+                preemptions=(_PREEMPTIONS_OF_DYING if crash else PREEMPTIONS)[suite._profile],
                 crash=crash,
             )
     if unmeasured:
