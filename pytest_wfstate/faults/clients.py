@@ -176,15 +176,15 @@ class _Course:
     def _candidates(self, turn: Turn, enabled: tuple[int, ...]) -> tuple[int, ...]:
         """Tell who could die before a turn, so that it matters: who has just changed or acknowledged something.
 
-        All else comes to a death before or after, as it frees locks, and nothing more. Who sleeps may have looked at a
-        lock in vain, so then all count. One client of all may die.
+        All else comes to a death before or after, as it frees locks, and nothing more; unless somebody has looked at a
+        lock without waiting for it. One client of all may die.
         """
         run = self._run
         if not run.choices or any(choice < 0 for choice in run.choices):
             return ()
-        last = run.choices[-1]
-        if last in self._asleep:
+        if any(one.touch.kind == "try lock" for one in run.turns):
             return tuple(sorted(self._begun & self._left))
+        last = run.choices[-1]
         acked = turn.acked if turn.client == last else len(run.acked[last])
         has_changed = any(kind != "lock" for kind, _, _ in run.turns[-1].touch.writes) or acked > run.turns[-1].acked
         return (last,) if last in enabled and has_changed else ()

@@ -12,6 +12,7 @@ from pytest_wfstate.faults.violation import Violation, held, paragraph, said
 from pytest_wfstate.faults.words import short, shortened, shown
 
 _WIDEST = 54  # of a column
+_OFTEN = 4  # times that something comes in a row before it is shown once
 
 
 class RaceBug(Violation):
@@ -56,7 +57,20 @@ def table(schedule: Run) -> list[str]:
     for at, turn in enumerate(schedule.turns, 1):
         columns = (f"{_cell(turn) if client == turn.client else '':{widths[client]}}" for client in clients)
         rows.append([f"{at:{number}}", *columns])
-    return [*(f"  {'  '.join(row)}".rstrip() for row in rows), *_code(schedule)]
+    period, times = _repeated([str(turn) for turn in schedule.turns])
+    shown = [f"  {'  '.join(row)}".rstrip() for row in rows[: len(rows) - period * (times - 1)]]
+    return [*shown, *([f"  and so on, {times - 1:,} times more"] if period else []), *_code(schedule)]
+
+
+def _repeated(rows: list[str]) -> tuple[int, int]:
+    """Find what all ends in that comes again and again: how many rows, and how often."""
+    for period in range(1, len(rows) // _OFTEN + 1):
+        times = 1
+        while rows[-period * (times + 1) : len(rows) - period * times] == rows[-period:]:
+            times += 1
+        if times >= _OFTEN:
+            return period, times
+    return 0, 1
 
 
 def _headline(schedule: Run) -> str:

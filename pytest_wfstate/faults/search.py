@@ -48,7 +48,7 @@ class Search:
 
     def _branch(self, run: Run, begin: int, used: int) -> None:
         """Add the schedules that leave this one at some turn after its beginning was chosen."""
-        footprints = self._footprints.add(run.turns)
+        footprints = self._footprints.add(run)
         self._unpark()
         for turn, word in enumerate(canonical(run.turns, begin), begin):
             last, enabled = run.choices[turn - 1] if turn else -1, run.enabled[turn]

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import dataclasses
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 
-from pytest_wfstate.faults.schedule import Key, Touch, Turn
+from pytest_wfstate.faults.schedule import Key, Run, Touch, Turn
 
 Name = tuple[str, str]
 """What stands for a key in every run: files have new inodes in each."""
@@ -58,15 +58,19 @@ class Footprints:
     def __init__(self) -> None:
         self._known: dict[int, set[Footprint]] = {}
         self._unmade: frozenset[str] = frozenset()
+        self._sees_deaths = False
         self._met: dict[Footprint, bool] = {}
 
-    def add(self, turns: Sequence[Turn]) -> list[Footprint]:
+    def add(self, run: Run) -> list[Footprint]:
         """Learn what clients have done; give the footprint of each turn."""
-        found = list(_footprints(turns))
+        found = list(_footprints(run.turns))
         new = {one for one in found if one not in self._known.get(one.client, ())}
         for one in new:
             self._known.setdefault(one.client, set()).add(one)
             self._unmade |= set(one.places) if one.kind in _UNMAKING else set()
+            # Who tries a lock without waiting for it sees a lock that a death frees, so it is not the same when one
+            # dies later on.
+            self._sees_deaths |= bool(run.mortal) and one.kind == "try lock"
         if new:
             self._met = {one: True for one, is_met in self._met.items() if is_met}
         return found
@@ -78,7 +82,7 @@ class Footprints:
         return self._met[footprint]
 
     def _is_met(self, footprint: Footprint) -> bool:
-        return any(
+        return self._sees_deaths or any(
             footprint.clashes_with(other) and not footprint.excludes(other, self._unmade)
             for client, others in self._known.items()
             if client != footprint.client

@@ -155,13 +155,14 @@ class Harness:
         return Handles(lambda: self._open(home), self._close, self._driver)
 
     def _open(self, home: Path) -> Any:
-        is_new = not any(home.iterdir())
         try:
-            return self._driver.run(lambda: self.open(home), "open")
+            store = self._driver.run(lambda: self.open(home), "open")
         except Exception as error:
-            if is_new:
+            if _OPENS not in vars(type(self)):
                 _tell_once(type(self), error)
             raise
+        setattr(type(self), _OPENS, True)
+        return store
 
     def _close(self, store: Any) -> None:
         self._driver.run(lambda: self.close(store), "close")
@@ -179,6 +180,8 @@ class Harness:
 
 _FAILS_TO_OPEN = "_wfstate_fails_to_open"
 """Of a suite whose store cannot be opened, and that has said why."""
+_OPENS = "_wfstate_opens"
+"""Of a suite whose store was opened once, so that a failure to open it another time is a matter of that time."""
 
 
 class _Clock(Invented):

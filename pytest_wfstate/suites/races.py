@@ -140,7 +140,9 @@ class Match:
         key = repr([entry.outcome for entry in entries]) + _order(entries)
         if key not in self._verdicts:
             unexplained = check(entries, self._specification)
-            self._verdicts[key] = Violation(unexplained_in_words(unexplained)) if unexplained else None
+            self._verdicts[key] = (
+                Violation(unexplained_in_words(unexplained, self._specification)) if unexplained else None
+            )
         verdict = self._verdicts[key]
         if verdict is not None:
             raise verdict

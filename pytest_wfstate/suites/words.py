@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from pytest_wfstate import samples
@@ -21,8 +21,10 @@ from pytest_wfstate.contracts.base import Call
 from pytest_wfstate.contracts.records import Record
 from pytest_wfstate.oracle.history import Entry, Outcome, Returned
 from pytest_wfstate.oracle.linearize import Unexplained
+from pytest_wfstate.oracle.specification import Specification
 
 _WIDTH = 72  # of a value
+_ORDERS = 3  # that are shown of all that were tried
 
 # For each record, the sample it may be like, and the fields that the sample takes first.
 _SAMPLES: dict[type[Record], tuple[Callable[..., Record], tuple[str, ...]]] = {
@@ -57,10 +59,20 @@ def entry_in_words(entry: Entry) -> str:
     return f"{entry.client}: {call_in_words(call)} {sign}{outcome_in_words(entry.outcome)}"
 
 
-def unexplained_in_words(unexplained: Unexplained) -> str:
-    """Say which calls contradict each other."""
+def unexplained_in_words(unexplained: Unexplained, specification: Specification) -> str:
+    """Say which results no order of the calls explains, and what they would have been in some."""
     shown = (f"  {entry_in_words(entry)}" for entry in unexplained.entries)
-    return "\n".join(["no order of the calls explains all of this:", *shown])
+    orders = (_in_that_order(*dead_end, specification) for dead_end in unexplained.dead_ends)
+    return "\n".join(["no order of the calls explains this:", *shown, *list(dict.fromkeys(orders))[:_ORDERS]])
+
+
+def _in_that_order(order: Sequence[Entry], wrong: Entry, specification: Specification) -> str:
+    world = specification.start()
+    for entry in order:
+        world = next(iter(specification.step(world, entry)), world)
+    done = (entry for entry in order if specification.changes(Call(entry.name, entry.args)))
+    told = ", ".join(f"{entry.name} ({entry.client})" for entry in done) or "nothing"
+    return f"after {told}: {wrong.name} gives {outcome_in_words(specification.expected(world, wrong))}"
 
 
 def in_words(value: Any) -> str:
