@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from pytest_wfstate.faults.crash import Crash
     from pytest_wfstate.faults.fake_disk import FakeDisk
     from pytest_wfstate.faults.frozen_clock import FrozenClock
-    from pytest_wfstate.faults.race import Race
+    from pytest_wfstate.suites.race_lab import Race
 
 BACKENDS = ("memory", "file")
 PROFILES = ("quick", "default", "thorough")
@@ -156,7 +156,7 @@ class _Told:
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
         if any(name == "wfstate_verdict" for name, _ in self._properties):
-            from pytest_wfstate.report.crashes import summary
+            from pytest_wfstate.report.explorations import summary
 
             terminalreporter.write_line(summary(self._properties))
         for line in self._suites():
@@ -310,12 +310,12 @@ def race(request: pytest.FixtureRequest) -> Iterator[Race]:
 
 def _race_lab(request: pytest.FixtureRequest, home: str = "home") -> Iterator[Race]:
     _need_real_disk()
-    from pytest_wfstate.faults.race import Race
-    from pytest_wfstate.report.crashes import settings
+    from pytest_wfstate.report.explorations import settings
+    from pytest_wfstate.suites.race_lab import Race
 
     config = request.config
     profile, model = _setting(config, "profile", PROFILES), _setting(config, "model", MODELS)
-    lab = Race(settings(request, profile, model, home, is_race=True))
+    lab = Race(settings(request, profile, model, home, is_race=True), profile)
     yield lab
     lab.close()
 
@@ -323,7 +323,7 @@ def _race_lab(request: pytest.FixtureRequest, home: str = "home") -> Iterator[Ra
 def _crash_lab(request: pytest.FixtureRequest, home: str = "home") -> Iterator[Crash]:
     _need_real_disk()
     from pytest_wfstate.faults.crash import Crash
-    from pytest_wfstate.report.crashes import settings
+    from pytest_wfstate.report.explorations import settings
 
     config = request.config
     lab = Crash(settings(request, _setting(config, "profile", PROFILES), _setting(config, "model", MODELS), home))

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import datetime
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Callable, Container, Hashable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -80,6 +80,9 @@ class Operation:
     """Whether there is no store without it."""
     keys: Callable[..., Iterable[Hashable]] | None = None
     """Given the arguments, the ids that the call depends on or changes. None means all."""
+    share: Callable[[Any, Container[Any]], Any] | None = None
+    """Of an operation that depends on all ids: given its result and some ids, what the result tells of those, or `...`
+    if nothing. With this, long histories are judged in parts, as if it were a call for each."""
     cut_short: Callable[..., Iterable[Way]] | None = None
     """Given a handle of the reference and the arguments, what the call may come to if it dies, other than nothing or
     all of it. None means that there is nothing else: the call is atomic."""

@@ -109,6 +109,19 @@ class Exploration:
             f"{skipped}, in {self.seconds:.2f} s"
         )
 
+    def numbers(self) -> dict[str, Any]:
+        """Give what there is to count, each by its name."""
+        return {
+            "model": self.model,
+            "states": self.tried,
+            "possible": count(self.possible),
+            "seconds": round(self.seconds, 3),
+        }
+
+    def progress(self) -> str:
+        """Say how far it has come."""
+        return f"{self.tried:,} disks checked, {count(self.possible)} combinations"
+
 
 @dataclasses.dataclass(slots=True)
 class Task:

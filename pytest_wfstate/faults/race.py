@@ -79,8 +79,16 @@ class Interleavings:
             f"come to the same{skipped}, in {self.seconds:.2f} s"
         )
 
+    def numbers(self) -> dict[str, Any]:
+        """Give what there is to count, each by its name."""
+        return {"schedules": self.tried, "pruned": self.pruned, "race_seconds": round(self.seconds, 3)}
 
-class Race:
+    def progress(self) -> str:
+        """Say how far it has come."""
+        return f"{self.tried:,} schedules run, {self.skipped:,} waiting"
+
+
+class Schedules:
     """Lets clients run against each other, in every order in which they can take turns.
 
     A *client* is called with a folder, home, opens a handle of its own there, and does its work. A *check* is called
@@ -89,7 +97,7 @@ class Race:
 
     def __init__(self, settings: Settings | None = None) -> None:
         self._settings = settings or Settings()
-        self._open = contextlib.ExitStack()
+        self._folders = contextlib.ExitStack()
         self._explorations = 0
         self._failed = False
 
@@ -99,7 +107,7 @@ class Race:
         Raises:
             TraceChanged: there was a replay id, and the test did not come to the exploration that it is of.
         """
-        self._open.close()
+        self._folders.close()
         replay = self._settings.replay
         if replay is not None and replay.ordinal > self._explorations and not self._failed:
             raise TraceChanged(
@@ -164,7 +172,7 @@ class Race:
         if preemptions < 0:
             raise ValueError(f"preemptions is {preemptions!r}. It is how often a client may be stopped: from 0 up.")
         need_real_disk()
-        home = self._open.enter_context(memory_home(self._settings.home))
+        home = self._folders.enter_context(memory_home(self._settings.home))
         return _Exploration(
             self._settings,
             home,
@@ -176,7 +184,7 @@ class Race:
         )
 
     @contextlib.contextmanager
-    def _telling(self, result: Interleavings) -> Iterator[None]:
+    def _telling(self, result: Any) -> Iterator[None]:
         """Count an exploration, and report how it ended, whichever way."""
         self._explorations += 1
         try:

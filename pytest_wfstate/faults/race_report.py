@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from pytest_wfstate.faults.disk import Content
-from pytest_wfstate.faults.ops import Line
 from pytest_wfstate.faults.schedule import Failed, Killed, Run, Turn, preemptions
 from pytest_wfstate.faults.violation import Violation, held, paragraph, said
 from pytest_wfstate.faults.words import short, shortened, shown
@@ -50,16 +49,20 @@ def report(
 def table(schedule: Run) -> list[str]:
     """Show who did what, in order: a column a client, and below it the lines of code that did it."""
     clients = sorted({turn.client for turn in schedule.turns})
-    cells = {client: [_cell(turn) for turn in schedule.turns if turn.client == client] for client in clients}
-    widths = {client: max(len(cell) for cell in [_title(client), *cells[client]]) for client in clients}
+    told = _Cells(schedule)
+    cells = [told.cell(turn) for turn in schedule.turns]
+    widths = {
+        client: max(len(_title(client)), *(len(cell) for cell, turn in _zip(cells, schedule) if turn.client == client))
+        for client in clients
+    }
     number = len(str(len(schedule.turns)))
     rows = [[f"{'':{number}}", *(f"{_title(client):{widths[client]}}" for client in clients)]]
-    for at, turn in enumerate(schedule.turns, 1):
-        columns = (f"{_cell(turn) if client == turn.client else '':{widths[client]}}" for client in clients)
+    for at, (cell, turn) in enumerate(_zip(cells, schedule), 1):
+        columns = (f"{cell if client == turn.client else '':{widths[client]}}" for client in clients)
         rows.append([f"{at:{number}}", *columns])
     period, times = _repeated([str(turn) for turn in schedule.turns])
     shown = [f"  {'  '.join(row)}".rstrip() for row in rows[: len(rows) - period * (times - 1)]]
-    return [*shown, *([f"  and so on, {times - 1:,} times more"] if period else []), *_code(schedule)]
+    return [*shown, *([f"  and so on, {times - 1:,} times more"] if period else []), *told.code()]
 
 
 def _repeated(rows: list[str]) -> tuple[int, int]:
@@ -87,24 +90,31 @@ def _title(client: int) -> str:
     return f"client {client + 1}"
 
 
-def _cell(turn: Turn) -> str:
-    what = shown(str(turn.touch))
-    if turn.blocked or turn.touch.error:
-        what += f" ({turn.touch.error or 'waits'})"
-    where = f"  {short(turn.touch.line)}" if turn.touch.line else ""
-    room = _WIDEST - len(where)
-    return (what if len(what) <= room else f"{what[: room - 3]}...") + where
+def _zip(cells: list[str], schedule: Run) -> Iterable[tuple[str, Turn]]:
+    return zip(cells, schedule.turns, strict=True)
 
 
-def _code(schedule: Run) -> list[str]:
-    """List the lines of code that the table points at."""
-    found: dict[str, Line] = {}
-    for turn in schedule.turns:
-        if turn.touch.line and turn.touch.line.text:
-            found.setdefault(short(turn.touch.line), turn.touch.line)
-    width = max(map(len, found), default=0)
-    listed = [f"  {place:{width}}  {line.text}" for place, line in found.items()]
-    return ["", *listed] if listed else []
+class _Cells:
+    """What the table says of each turn."""
+
+    def __init__(self, schedule: Run) -> None:
+        self._lines = {short(turn.touch.line): turn.touch.line for turn in schedule.turns if turn.touch.line}
+        self._is_one_file = len({line.path for line in self._lines.values()}) == 1
+
+    def cell(self, turn: Turn) -> str:
+        """Say what was done, how it failed if it did, and at which line; the file is said once if it is one."""
+        failed = f" ({turn.touch.error or 'waits'})" if turn.blocked or turn.touch.error else ""
+        place = short(turn.touch.line) if turn.touch.line else ""
+        where = f"  :{place.rpartition(':')[2]}" if self._is_one_file and place else f"  {place}" if place else ""
+        what, room = shown(str(turn.touch)), _WIDEST - len(failed) - len(where)
+        return (what if len(what) <= room else f"{what[: room - 3]}...") + failed + where
+
+    def code(self) -> list[str]:
+        """List the lines of code that the table points at."""
+        found = {place: line.text for place, line in self._lines.items() if line.text}
+        width = max(map(len, found), default=0)
+        listed = [f"  {place:{width}}  {text}" for place, text in found.items()]
+        return ["", *listed] if listed else []
 
 
 def _came_to(result: Any) -> list[str]:

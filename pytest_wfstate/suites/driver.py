@@ -50,7 +50,7 @@ class Driver:
         self.normalise = normalise
         self._required = tuple(required)
         self._offered: dict[Any, str | None] = {}
-        self._runners: dict[int, asyncio.Runner] = {}
+        self._runners: dict[tuple[int, int], asyncio.Runner] = {}
         self.refusal: BaseException | None = None
         """What the store said when it refused a call last."""
 
@@ -98,14 +98,14 @@ class Driver:
             ).with_traceback(error.__traceback__) from None
 
     def close(self) -> None:
-        """Close the event loop of this process."""
-        for pid, runner in self._runners.items():
+        """Close the event loops of this process."""
+        for (pid, _), runner in self._runners.items():
             if pid == os.getpid():
                 runner.close()
 
     def _runner(self) -> asyncio.Runner:
-        """Give this process's runner: a forked child cannot use that of its parent."""
-        return self._runners.setdefault(os.getpid(), asyncio.Runner())
+        """Give this thread's runner: neither another thread nor a forked child can use it."""
+        return self._runners.setdefault((os.getpid(), threading.get_ident()), asyncio.Runner())
 
     def _encoded(self, value: Any) -> Any:
         return _adapted("encode", self._encode, value) if isinstance(value, Record) else value

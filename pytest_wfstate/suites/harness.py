@@ -46,8 +46,7 @@ class Harness:
 
     def close(self, store: Any) -> Any:
         """Let go of a handle: call its `aclose()` or `close()`, if it has one."""
-        close = getattr(store, "aclose", None) or getattr(store, "close", None)
-        return close() if close else None
+        return close(store)
 
     def encode(self, record: Any) -> Any:
         """Make the store's own record of one of this package."""
@@ -189,6 +188,12 @@ class _Clock(Invented):
 
     def time(self) -> Any:
         return now()
+
+
+def close(store: Any) -> Any:
+    """Let go of a handle: call its `aclose()` or `close()`, if it has one."""
+    closes = getattr(store, "aclose", None) or getattr(store, "close", None)
+    return closes() if closes else None
 
 
 def _timeout(config: pytest.Config) -> float:

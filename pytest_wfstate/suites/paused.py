@@ -56,10 +56,11 @@ RECOVER = Operation(
     places=0,
     keywords=("older_than",),
     cut_short=_some,
+    share=lambda *_: ...,
 )
 COMPLETE = Operation("complete", _run, changes=True, keys=_one)
 REMOVE = Operation("remove", _run, changes=True, keys=_one)
-LIST = Operation("list", lambda _: st.just(()))
+LIST = Operation("list", lambda _: st.just(()), share=lambda paused, ids: [one for one in paused if one in ids])
 
 
 def save(run_id: str, iterations: int = 1, **fields: Any) -> Call:
@@ -137,7 +138,11 @@ class PausedSuite(Suite):
         "save": Racer(lambda run_id, number: [save(run_id, number)]),
         "claim": Racer(lambda run_id, _: [CLAIM(run_id)], _paused),
         "complete": Racer(lambda run_id, _: [CLAIM(run_id), COMPLETE(run_id)], _paused),
-        "recover": Racer(lambda *_: [RECOVER()], lambda run_id, number: [save(run_id, number), CLAIM(run_id)]),
+        # Who recovers takes up what it has found: whoever had it before must not end it any more.
+        "recover": Racer(
+            lambda run_id, _: [RECOVER(), CLAIM(run_id)],
+            lambda run_id, number: [save(run_id, number), CLAIM(run_id)],
+        ),
         "remove": Racer(lambda run_id, _: [REMOVE(run_id)], _paused),
         "load": Racer(lambda run_id, _: [LOAD(run_id), LOAD(run_id)]),
         "list": Racer(lambda *_: [LIST(), LIST()]),

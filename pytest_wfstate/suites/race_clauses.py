@@ -10,10 +10,10 @@ import pytest
 
 from pytest_wfstate.contracts.base import Contract
 from pytest_wfstate.faults.crash import NotMeasured
-from pytest_wfstate.faults.race import Race
 from pytest_wfstate.suites.clauses import clause
 from pytest_wfstate.suites.crash_clauses import told
 from pytest_wfstate.suites.harness import Harness
+from pytest_wfstate.suites.race_lab import Race
 from pytest_wfstate.suites.races import Contest, Match, Racer, contests
 
 __tracebackhide__ = True

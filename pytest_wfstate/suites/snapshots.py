@@ -52,19 +52,19 @@ def _forked(ids: Sequence[str]) -> Any:
     return st.sampled_from([(one, *more) for one in _keys(ids) for more in ([], [edits[0]], [edits[1]])])
 
 
-def _of_run(workflow_id: str, run_id: str) -> list[tuple[str, str]]:
-    return [(workflow_id, run_id)]
+def _of_run(_: str, run_id: str) -> list[str]:
+    return [run_id]
 
 
-def _of_key(one: CheckpointKey) -> list[tuple[str, str]]:
-    return _of_run(one.workflow_id, one.run_id)
+def _of_key(one: CheckpointKey, *_: Any) -> list[str]:
+    return [one.run_id]
 
 
 SAVE = Operation("save", _saved, changes=True, required=True, keys=lambda snapshot: _of_key(snapshot.key))
 LOAD = Operation("load", lambda ids: st.sampled_from([(one,) for one in _keys(ids)]), required=True, keys=_of_key)
 LATEST = Operation("latest", _run, places=2, keys=_of_run)
 LIST = Operation("list", _run, places=2, keys=_of_run)
-FORK = Operation("fork", _forked, changes=True, places=2, invents=True)
+FORK = Operation("fork", _forked, changes=True, places=2, keys=_of_key, invents=True)
 
 
 def save(run_id: str, number: int = 1, super_step: int = _STEP, workflow_id: str = _WORKFLOW, **fields: Any) -> Call:

@@ -25,6 +25,7 @@ from pytest_wfstate.oracle.specification import Specification
 
 _WIDTH = 72  # of a value
 _ORDERS = 3  # that are shown of all that were tried
+_LAST = 4  # calls of an order
 
 # For each record, the sample it may be like, and the fields that the sample takes first.
 _SAMPLES: dict[type[Record], tuple[Callable[..., Record], tuple[str, ...]]] = {
@@ -70,8 +71,9 @@ def _in_that_order(order: Sequence[Entry], wrong: Entry, specification: Specific
     world = specification.start()
     for entry in order:
         world = next(iter(specification.step(world, entry)), world)
-    done = (entry for entry in order if specification.changes(Call(entry.name, entry.args)))
-    told = ", ".join(f"{entry.name} ({entry.client})" for entry in done) or "nothing"
+    done = [f"{one.name} ({one.client})" for one in order if specification.changes(Call(one.name, one.args))]
+    earlier = [f"{len(done) - _LAST:,} others"] if len(done) > _LAST else []
+    told = ", ".join([*earlier, *done[-_LAST:]]) or "nothing"
     return f"after {told}: {wrong.name} gives {outcome_in_words(specification.expected(world, wrong))}"
 
 

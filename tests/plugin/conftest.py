@@ -11,7 +11,7 @@ import pytest
 import pytest_wfstate.faults.crash
 import pytest_wfstate.faults.fake_disk
 import pytest_wfstate.faults.frozen_clock
-import pytest_wfstate.report.crashes
+import pytest_wfstate.report.explorations
 import pytest_wfstate.report.scorecard
 import pytest_wfstate.samples
 import pytest_wfstate.stores.colour

@@ -462,7 +462,7 @@ import os
 
 import pytest
 from pytest_wfstate.faults import explore
-from pytest_wfstate.report import crashes
+from pytest_wfstate.report import explorations
 
 TICK = 0.02
 
@@ -477,7 +477,7 @@ def clock(monkeypatch):
         return time[0]
 
     monkeypatch.setattr(explore, "now", now)
-    monkeypatch.setattr(crashes, "now", now)
+    monkeypatch.setattr(explorations, "now", now)
 
 
 @pytest.mark.parametrize("number", [1, 2])

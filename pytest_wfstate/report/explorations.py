@@ -6,18 +6,15 @@ import re
 import shutil
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import pytest
 
 from pytest_wfstate.faults.crash import Settings
 from pytest_wfstate.faults.disk import Home
-from pytest_wfstate.faults.explore import PROFILES, Exploration, count
-from pytest_wfstate.faults.race import Interleavings
+from pytest_wfstate.faults.explore import PROFILES, count
 from pytest_wfstate.faults.real_clock import now
 from pytest_wfstate.faults.replay_id import ReplayId
-
-Result = Exploration | Interleavings
 
 _PATIENCE = 1.0  # seconds before a live line is shown
 _PACE = 0.2
@@ -52,29 +49,52 @@ def _replay(config: pytest.Config, *, is_race: bool) -> ReplayId | None:
     return found if found and (found.race is not None) == is_race else None
 
 
+class Result(Protocol):
+    """What an exploration of disks or of schedules, or a storm, came to."""
+
+    seconds: float
+    verdict: str
+    skipped: int
+    """What was known and not tried, if anything was."""
+    replay: str
+    replayed: bool
+
+    def numbers(self) -> dict[str, Any]:
+        """Give what there is to count, each by its name."""
+
+    def progress(self) -> str:
+        """Say how far it has come."""
+
+
+_COUNTED = {
+    "states": ("workload", "state"),
+    "schedules": ("race", "schedule"),
+    "calls": ("storm", "call"),
+}
+"""What is counted: of how many things, and what they are made of."""
+
+
 def summary(properties: Iterable[tuple[str, Any]]) -> str:
     """Say in one line what all explorations of a session came to."""
     found = list(properties)
-
-    def total(name: str) -> float:
-        return sum(float(value) for key, value in found if key == name)
-
-    states, seconds, schedules = total("wfstate_states"), total("wfstate_seconds"), total("wfstate_schedules")
+    told = []
+    for name, (one, part) in _COUNTED.items():
+        numbers = [int(value) for key, value in found if key == f"wfstate_{name}"]
+        told += [f"{_count(len(numbers), one)}, {_count(sum(numbers), part)}"] if numbers else []
+    verdicts = [value for key, value in found if key == "wfstate_verdict"]
     bounded = sum(key == "wfstate_bounded" for key, _ in found)
     cut_off = f", {bounded:,} cut off by a bound" if bounded else ""
-    rate = f", {states / seconds:,.0f} states/s" if seconds else ""
-    races = sum(key == "wfstate_schedules" for key, _ in found)
-    verdicts = [value for key, value in found if key == "wfstate_verdict"]
-    told = (
-        [f"{_count(len(verdicts) - races, 'workload')}, {_count(int(states), 'state')}"]
-        if len(verdicts) > races
-        else []
-    )
-    told += [f"{_count(races, 'race')}, {_count(int(schedules), 'schedule')}"] if races else []
     return (
         f"wfstate: {', '.join(told)}, {_count(verdicts.count('VIOLATED'), 'violation')}, "
-        f"{verdicts.count('NOT_MEASURED')} not measured{cut_off}{rate}"
+        f"{verdicts.count('NOT_MEASURED')} not measured{cut_off}{_rate(found)}"
     )
+
+
+def _rate(found: list[tuple[str, Any]]) -> str:
+    """Say how many disks were checked in a second."""
+    seconds = sum(float(value) for key, value in found if key == "wfstate_seconds")
+    states = sum(int(value) for key, value in found if key == "wfstate_states")
+    return f", {states / seconds:,.0f} states/s" if seconds and states else ""
 
 
 def _count(number: int, noun: str) -> str:
@@ -83,19 +103,7 @@ def _count(number: int, noun: str) -> str:
 
 def _properties(result: Result) -> list[tuple[str, Any]]:
     found: list[tuple[str, Any]] = [("wfstate_verdict", result.verdict), ("wfstate_skipped", count(result.skipped))]
-    if isinstance(result, Exploration):
-        found += [
-            ("wfstate_model", result.model),
-            ("wfstate_states", result.tried),
-            ("wfstate_possible", count(result.possible)),
-            ("wfstate_seconds", round(result.seconds, 3)),
-        ]
-    else:
-        found += [
-            ("wfstate_schedules", result.tried),
-            ("wfstate_pruned", result.pruned),
-            ("wfstate_race_seconds", round(result.seconds, 3)),
-        ]
+    found += [(f"wfstate_{name}", value) for name, value in result.numbers().items()]
     if result.verdict == "CLEAN" and result.skipped:
         found.append(("wfstate_bounded", True))
     if result.replayed:
@@ -124,11 +132,7 @@ class _Progress:
     def __call__(self, result: Result) -> None:
         if result.seconds >= _PATIENCE and now() - self._last >= _PACE:
             self._last = now()
-            if isinstance(result, Exploration):
-                done = f"{result.tried:,} disks checked, {count(result.possible)} combinations"
-            else:
-                done = f"{result.tried:,} schedules run, {result.skipped:,} waiting"
-            self._write(f"wfstate: {done}, {result.seconds:.0f} s")
+            self._write(f"wfstate: {result.progress()}, {result.seconds:.0f} s")
 
     def clear(self) -> None:
         """Take the line away, if there is one."""

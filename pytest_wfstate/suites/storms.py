@@ -1,0 +1,255 @@
+"""Storms on a store: random calls of several workers at once, some of which are killed, judged by the reference.
+
+It goes in rounds, each about ids of its own. At the end of one nobody is at work, and all there is of its ids is looked
+at; so every round can be judged by itself, and at the very end all of them must still be there.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import functools
+import random
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Literal
+
+import pytest
+from hypothesis import HealthCheck, Phase, Verbosity, given, settings
+from hypothesis import seed as seeded
+from hypothesis import strategies as st
+
+from pytest_wfstate.contracts.base import Call, Contract, Operation
+from pytest_wfstate.faults.real_clock import now
+from pytest_wfstate.faults.storm import NAP, Broken, Deed, Storm
+from pytest_wfstate.oracle.history import Died, Entry, Failed, Outcome, Returned
+from pytest_wfstate.oracle.linearize import Unexplained, check
+from pytest_wfstate.oracle.partition import shares
+from pytest_wfstate.oracle.specification import Specification
+from pytest_wfstate.suites.handles import Handles
+from pytest_wfstate.suites.words import call_in_words, entry_in_words, outcome_in_words, unexplained_in_words
+
+__tracebackhide__ = True
+
+CALLS = 200  # in a round
+_KINDS = 50  # of calls, of which those of a round are chosen: to make them takes longer than most calls do
+_NAPS = 0.03  # of all calls come after a nap
+_SHOWN = 16  # calls around those that contradict each other
+
+Medium = Literal["disk", "server", "memory"]
+
+
+@dataclasses.dataclass(slots=True)
+class Weather:
+    """What a storm has seen."""
+
+    workers: int
+    seed: int
+    calls: int = 0
+    rounds: int = 0
+    killed: int = 0
+    server_kills: int = 0
+    seconds: float = 0.0
+    verdict: Literal["CLEAN", "VIOLATED", "NOT_MEASURED"] = "NOT_MEASURED"
+    reasons: list[str] = dataclasses.field(default_factory=list)
+    """Why it is NOT_MEASURED."""
+    violation: str = ""
+    skipped: int = 0
+    replay: str = ""
+    replayed: bool = False
+
+    def __str__(self) -> str:
+        servers = f", the server {self.server_kills} times" if self.server_kills else ""
+        return (
+            f"{self.calls:,} calls of {self.workers} workers, of which {self.killed:,} were killed{servers}, "
+            f"in {self.seconds:.1f} s, seed {self.seed}"
+        )
+
+    def numbers(self) -> dict[str, Any]:
+        """Give what there is to count, each by its name."""
+        return {"calls": self.calls, "killed": self.killed, "storm_seconds": round(self.seconds, 3)}
+
+    def progress(self) -> str:
+        """Say how far it has come."""
+        return f"{self.calls:,} calls of {self.workers} workers, {self.killed:,} killed"
+
+
+class Tempest:
+    """A storm on one store."""
+
+    def __init__(
+        self,
+        handles: Callable[[], Handles],
+        contract: Contract,
+        weather: Weather,
+        *,
+        medium: Medium,
+        kills: bool,
+        timeout: float,
+        kill_server: Callable[[], None] | None = None,
+    ) -> None:
+        self._handles = handles
+        self._contract = contract
+        self._weather = weather
+        self._kills = kills and medium != "memory"
+        self._kill_server = kill_server
+        self._chance = random.Random(weather.seed)
+        self._specification = Specification(contract)
+        self._operations, self._recovery = self._offered()
+        self._last: list[tuple[Call, Outcome]] = []
+        """What was seen of each id at the end of its round."""
+        self._storm = Storm(
+            self._life,
+            weather.workers,
+            random.Random(weather.seed),
+            deaths=self._kills,
+            threads=medium == "memory",
+            timeout=timeout + 5,
+        )
+
+    def rage(self, seconds: float) -> None:
+        """Go on for some time, and look at everything at the end."""
+        began = now()
+        try:
+            while not self._weather.violation and now() - began < seconds:
+                self._round()
+                self._weather.seconds = now() - began
+            if not self._weather.violation:
+                self._look_again()
+        except Broken as broken:
+            self._weather.violation = str(broken)
+        finally:
+            self._weather.seconds = now() - began
+            self._storm.close()
+        self._weather.verdict = "VIOLATED" if self._weather.violation else "CLEAN"
+
+    def _offered(self) -> tuple[list[Operation], list[Call]]:
+        with self._handles() as handles:
+            store = handles["probe"]
+            operations = [one for one in self._contract.operations if hasattr(store, one.name)]
+            recovery = self._contract.recovery
+            return operations, [recovery] if recovery and hasattr(store, recovery.name) else []
+
+    @contextlib.contextmanager
+    def _life(self) -> Iterator[Callable[[Call], Outcome]]:
+        with self._handles() as handles:
+            yield functools.partial(_made, handles, "worker")
+
+    def _round(self) -> None:
+        weather = self._weather
+        ids = [f"r{weather.rounds}-{letter}" for letter in "abc"]
+        weather.rounds += 1
+        calls = self._chance.choices(_calls(self._operations, ids, _KINDS, weather.seed + weather.rounds), k=CALLS)
+        orders = [self._with_naps(calls[number :: weather.workers]) for number in range(weather.workers)]
+        if self._kill_server:
+            self._kill_server()
+        entries = [_entry(deed) for deed in self._storm.round(orders, self._recovery)]
+        weather.calls += len(entries)
+        weather.killed = self._storm.killed
+        made = [one.outcome.value for one in entries if isinstance(one.outcome, Returned) and self._invents(one)]
+        entries += self._observed([*ids, *made], now())
+        weather.violation = self._judged(entries)
+
+    def _invents(self, entry: Entry) -> bool:
+        return self._contract[entry.name].invents
+
+    def _with_naps(self, calls: Sequence[Call]) -> list[Any]:
+        return [one for call in calls for one in ([NAP, call] if self._chance.random() < _NAPS else [call])]
+
+    def _observed(self, ids: Sequence[str], at: float) -> list[Entry]:
+        """Look at all there is of some ids."""
+        offered = {one.name for one in self._operations}
+        looks = [call for call in self._contract.observe(ids) if call.name in offered]
+        with self._handles() as handles:
+            outcomes = [_made(handles, "afterwards", call) for call in looks]
+        last = len(looks) // 2 if self._recovery else 0  # it looks before and after a recovery
+        self._last += [
+            (call, outcome)
+            for call, outcome in list(zip(looks, outcomes, strict=True))[last:]
+            if self._contract[call.name].keys and not self._contract[call.name].changes
+        ]
+        return [
+            Entry("afterwards", call.name, call.args, at + 1 + number, at + 1 + number, outcome)
+            for number, (call, outcome) in enumerate(zip(looks, outcomes, strict=True))
+        ]
+
+    def _look_again(self) -> None:
+        """See whether what was there at the end of a round still is."""
+        with self._handles() as handles:
+            for call, before in self._last:
+                after = _made(handles, "at the end", call)
+                if after != before:
+                    self._weather.violation = (
+                        f"{call_in_words(call)} gave {outcome_in_words(before)} at the end of its round, and "
+                        f"{outcome_in_words(after)} at the end of the storm. Nobody had used that id since."
+                    )
+                    return
+
+    def _judged(self, entries: Sequence[Entry]) -> str:
+        failed = next((one for one in entries if isinstance(one.outcome, Failed)), None)
+        if failed is not None and self._kill_server is None:
+            return f"a call ended in an error, with nothing in its way but others:\n  {entry_in_words(failed)}"
+        for part in shares(entries, self._contract):
+            unexplained = check(part, self._specification)
+            if unexplained is not None:
+                return self._told(part, unexplained)
+        return ""
+
+    def _told(self, part: Sequence[Entry], unexplained: Unexplained) -> str:
+        """Show the calls that contradict each other among those around them, and what some orders would give."""
+        first = min(entry.begin for entry in unexplained.entries)
+        last = max(entry.end for entry in unexplained.entries)
+        ordered = sorted(part, key=lambda entry: entry.begin)
+        before = [entry for entry in ordered if entry.end < first]
+        around = [entry for entry in ordered if entry.end >= first and entry.begin <= last]
+        rows = [*before[-4:], *around[:_SHOWN]]
+        begin = rows[0].begin
+        lines = [f"  {_milliseconds(entry, begin)}  {entry_in_words(entry)}" for entry in rows]
+        left_out = f"  and {len(around) - _SHOWN} more" if len(around) > _SHOWN else ""
+        words = unexplained_in_words(unexplained, self._specification)
+        return "\n".join([words, "they are among these calls, with milliseconds:", *lines, *filter(None, [left_out])])
+
+
+def _made(handles: Handles, handle: str, call: Call) -> Outcome:
+    """Make a call, whatever comes of it."""
+    try:
+        return handles.outcome(handle, call)
+    except (Exception, pytest.fail.Exception, pytest.skip.Exception) as error:
+        return Failed(f"{type(error).__name__}: {error}")
+
+
+def _entry(deed: Deed) -> Entry:
+    client = f"worker {deed.worker + 1}" + (f", life {deed.life + 1}" if deed.life else "")
+    outcome = Died() if deed.died else deed.outcome
+    return Entry(client, deed.order.name, deed.order.args, deed.begin, deed.end, outcome)
+
+
+def _milliseconds(entry: Entry, begin: float) -> str:
+    return f"{(entry.begin - begin) * 1000:7.1f} - {(entry.end - begin) * 1000:7.1f}"
+
+
+def _calls(operations: Sequence[Operation], ids: Sequence[str], number: int, seed: int) -> list[Call]:
+    """Choose random calls, with hypothesis, from what the operations take."""
+    often = [*operations, *(one for one in operations if one.changes)]
+    each = {one.name: one.arguments(ids).map(functools.partial(_call, one)) for one in often}
+    calls = st.sampled_from([one.name for one in often]).flatmap(each.__getitem__)
+    found: list[Call] = []
+
+    @seeded(seed)
+    @settings(
+        max_examples=2,  # the first is the simplest
+        database=None,
+        deadline=None,
+        verbosity=Verbosity.quiet,
+        phases=[Phase.generate],
+        suppress_health_check=list(HealthCheck),
+    )
+    @given(st.lists(calls, min_size=number, max_size=number))
+    def choose(some: list[Call]) -> None:
+        found[:] = some
+
+    choose()
+    return found
+
+
+def _call(operation: Operation, args: tuple[Any, ...]) -> Call:
+    return operation(*args)

@@ -1,0 +1,253 @@
+"""The race lab as its users see it: the fixture, the table of a violation, replay, storms and the summary."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from tests.plugin.conftest import Run
+
+GOLDEN = Path(__file__).parent / "golden" / "race.txt"
+
+QUEUE = """
+import json
+
+
+class Queue:
+    def __init__(self, home):
+        self.home = home
+
+    def put(self, name):
+        (self.home / f"{name}.json").write_text(json.dumps({"name": name}))
+
+    def claim(self, name):
+        paused, taken = self.home / f"{name}.json", self.home / f"{name}.inflight"
+        if not paused.exists():
+            return None
+        taken.unlink(missing_ok=True)  # of a worker that died
+        try:
+            paused.rename(taken)
+        except FileNotFoundError:
+            return None
+        return json.loads(taken.read_text())
+
+    def is_known(self, name):
+        return any((self.home / f"{name}.{kind}").exists() for kind in ("json", "inflight"))
+"""
+
+CLAIMS = """
+from queue_of_runs import Queue
+
+
+def test_a_run_is_never_lost(race):
+    def worker(home):
+        return Queue(home).claim("run-1")
+
+    def check(outcome):
+        known = Queue(outcome.home).is_known("run-1")
+        assert known, "the run is gone"
+
+    race.explore(lambda home: Queue(home).put("run-1"), [worker, worker], check)
+"""
+
+
+@pytest.fixture
+def queue(pytester: pytest.Pytester) -> None:
+    pytester.makepyfile(queue_of_runs=QUEUE, test_claims=CLAIMS)
+
+
+@pytest.mark.usefixtures("queue")
+class TestViolation:
+    def test_is_a_table_of_who_did_what(self, run: Run) -> None:
+        result = run("test_claims.py")
+        result.assert_outcomes(failed=1)
+        shown = "\n".join(result.outlines)
+        found = re.search(r"pytest_wfstate\.RaceBug: (.*?--wfstate-replay=\S+)", shown, re.DOTALL)
+        assert found, shown
+        told = "\n".join(line.removeprefix("E       ").rstrip("E ") for line in found[1].splitlines())
+        told = re.sub(r"0x[0-9a-f]+", "0x0", re.sub(r"in \d+\.\d+ s", "in 0.00 s", told))
+        assert told + "\n" == GOLDEN.read_text()
+
+    def test_points_at_the_line_of_the_test(self, run: Run) -> None:
+        result = run("test_claims.py")
+        result.stdout.fnmatch_lines([">       race.explore(*", "test_claims.py:12: RaceBug"])
+        assert "pytest_wfstate/faults" not in result.stdout.str()
+
+    def test_can_be_replayed(self, run: Run) -> None:
+        (replay,) = re.findall(r"--wfstate-replay=(\S+)", run("test_claims.py").stdout.str())
+        again = run("test_claims.py", f"--wfstate-replay={replay}")
+        again.assert_outcomes(failed=1)
+        again.stdout.fnmatch_lines(["*client 1*client 2*", "*This is one schedule, replayed.*"])
+
+    def test_a_replay_of_other_code_is_no_pass(self, pytester: pytest.Pytester, run: Run) -> None:
+        (replay,) = re.findall(r"--wfstate-replay=(\S+)", run("test_claims.py").stdout.str())
+        pytester.makepyfile(queue_of_runs=QUEUE.replace("taken.unlink(missing_ok=True)", "pass"))
+        again = run("test_claims.py", f"--wfstate-replay={replay}")
+        again.assert_outcomes(failed=1)
+        again.stdout.fnmatch_lines(["*TraceChanged: '*' is of another run*"])
+
+    def test_the_disk_can_be_kept(self, pytester: pytest.Pytester, run: Run) -> None:
+        pytester.makepyfile(
+            queue_of_runs=QUEUE.replace("taken.unlink(", "taken.with_suffix('.old').touch(); taken.unlink(")
+        )
+        run("test_claims.py", "--wfstate-keep=kept").stdout.fnmatch_lines(["*The disk was kept in kept*"])
+        assert (pytester.path / "kept" / "test_a_run_is_never_lost" / "run-1.old").exists()
+
+
+class TestFixture:
+    @pytest.mark.usefixtures("queue")
+    def test_passes_what_is_right(self, pytester: pytest.Pytester, run: Run) -> None:
+        pytester.makepyfile(queue_of_runs=QUEUE.replace("taken.unlink(missing_ok=True)", "pass"))
+        result = run("test_claims.py")
+        result.assert_outcomes(passed=1)
+        result.stdout.fnmatch_lines(["wfstate: 1 race, * schedules, 0 violations, 0 not measured"])
+
+    def test_async_clients_and_checks(self, pytester: pytest.Pytester, run: Run) -> None:
+        pytester.makepyfile("""
+            import asyncio
+
+            def test_it(race):
+                async def add(home):
+                    number = int((home / "n").read_text())
+                    await asyncio.sleep(0)
+                    (home / "n").write_text(str(number + 1))
+
+                async def check(outcome):
+                    assert (outcome.home / "n").read_text() == "2"
+
+                race.explore(lambda home: (home / "n").write_text("0"), [add, add], check)
+        """)
+        result = run()
+        result.assert_outcomes(failed=1)
+        result.stdout.fnmatch_lines(["*RaceBug: two clients*"])
+
+    def test_a_running_loop_names_the_other_way(self, pytester: pytest.Pytester) -> None:
+        pytester.makepyfile("""
+            import pytest
+
+            @pytest.mark.asyncio
+            async def test_wrong(race):
+                race.explore(None, [lambda home: None] * 2, lambda outcome: None)
+
+            @pytest.mark.asyncio
+            async def test_right(race):
+                async def check(outcome):
+                    assert outcome.results == (1, 1)
+
+                await race.aexplore(None, [lambda home: (home / "x").write_text("x")] * 2, check)
+        """)
+        result = pytester.runpytest_inprocess("-p", "no:xdist", "-o", "asyncio_default_fixture_loop_scope=function")
+        result.assert_outcomes(passed=1, failed=1)
+        result.stdout.fnmatch_lines(["*Use `await race.aexplore(...)` there*"])
+
+    @pytest.mark.parametrize(
+        ("body", "error"),
+        [
+            ("race.explore(None, [lambda home: None], print)", "ValueError: there is 1 client. It takes two to race."),
+            ("race.explore(None, [lambda home: None] * 2, print, preemptions=-1)", "ValueError: preemptions is -1.*"),
+            ("race.explore(None, [lambda home: 1] * 2, lambda outcome: None)", "*no client did anything below home*"),
+            (
+                "race.explore(None, [lambda home: sqlite3.connect(home / 'db').close()] * 2, lambda outcome: None)",
+                "*a client did what no turns can be taken at: SQLite*",
+            ),
+            (
+                "race.explore(None, [lambda home: (home / 'x').touch()] * 2, lambda outcome: 1 / 0)",
+                "*CheckFails: your check fails without a race: ZeroDivisionError*",
+            ),
+            (
+                "race.storm(print, 'payments')",
+                "*BadSetting: there is no contract 'payments'. It is a Contract, or one*",
+            ),
+        ],
+    )
+    def test_says_what_is_wrong(self, pytester: pytest.Pytester, run: Run, body: str, error: str) -> None:
+        pytester.makepyfile(f"import sqlite3\n\ndef test_it(race):\n    {body}\n")
+        result = run()
+        result.assert_outcomes(failed=1)
+        result.stdout.fnmatch_lines([f"*{error}"])
+
+    def test_a_deadlock_is_told(self, pytester: pytest.Pytester, run: Run) -> None:
+        pytester.makepyfile("""
+            import fcntl
+
+            def taking(*names):
+                def client(home):
+                    files = [open(home / name, "w") for name in names]
+                    for file in files:
+                        fcntl.flock(file, fcntl.LOCK_EX)
+                    for file in files:
+                        file.close()
+
+                return client
+
+            def test_it(race):
+                race.explore(None, [taking("a", "b"), taking("b", "a")], lambda outcome: None)
+        """)
+        run().stdout.fnmatch_lines(
+            [
+                "*RaceBug: clients that run at the same time*do not all come to their ends.",
+                "*it came to*a deadlock: client 1 waits for the lock b; client 2 waits for the lock a",
+            ]
+        )
+
+    def test_a_death_is_told(self, pytester: pytest.Pytester, run: Run) -> None:
+        pytester.makepyfile("""
+            def test_it(race):
+                def save(home):
+                    (home / "note").write_text("new")
+                    race.ack("saved")
+
+                def look(home):
+                    return (home / "note").read_text()
+
+                def check(outcome):
+                    assert outcome.results[1] in ("old", "new")
+
+                def setup(home):
+                    (home / "note").write_text("old")
+
+                race.explore(setup, [save, look], check, preemptions=0, crash=True)
+        """)
+        run().stdout.fnmatch_lines(
+            ["*RaceBug: two clients*one of which is killed*", "*killed*", "*client 1*was killed"]
+        )
+
+
+class TestStorm:
+    def test_a_store_that_is_right_weathers_it(self, pytester: pytest.Pytester, run: Run) -> None:
+        pytester.makepyfile("""
+            from pytest_wfstate import FilePausedStore
+
+            def test_it(race):
+                weather = race.storm(FilePausedStore, "paused", seconds=0.5)
+                assert weather.calls > 100 and weather.killed
+        """)
+        result = run()
+        result.assert_outcomes(passed=1)
+        result.stdout.fnmatch_lines(["wfstate: 1 storm, * calls, 0 violations, 0 not measured"])
+
+    def test_one_that_is_not_is_told_with_the_calls(self, pytester: pytest.Pytester, run: Run) -> None:
+        pytester.makepyfile("""
+            from pytest_wfstate import FileEffectStore, as_sync
+
+            class Forgetful(FileEffectStore):
+                async def mark_step_complete(self, task_id, tool_use_id, effect):
+                    found = await self.load_checkpoint(task_id)
+                    if found is None or len(found.side_effects_log) < 1:
+                        await super().mark_step_complete(task_id, tool_use_id, effect)
+
+            def test_it(race):
+                race.storm(Forgetful, "effects", seconds=5, seed=3)
+        """)
+        result = run()
+        result.assert_outcomes(failed=1)
+        result.stdout.fnmatch_lines(
+            [
+                "*RaceBug: a storm of 4 workers broke the store.",
+                "*no order of the calls explains this:",
+                "*they are among these calls, with milliseconds:",
+                "*seed 3.",
+            ]
+        )
