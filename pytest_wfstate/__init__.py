@@ -80,6 +80,7 @@ if TYPE_CHECKING:
         MemoryRunStore,
         MemorySnapshotStore,
     )
+    from pytest_wfstate.suites.race_lab import Died, Interleavings, Outcome, Race, RaceBug, Weather
 
 __all__ = [
     "AdapterFails",
@@ -93,6 +94,7 @@ __all__ = [
     "CorruptRecord",
     "Crash",
     "CrashBug",
+    "Died",
     "Disk",
     "Edge",
     "Edits",
@@ -107,6 +109,7 @@ __all__ = [
     "FileSnapshotStore",
     "FrozenClock",
     "Hangs",
+    "Interleavings",
     "InvalidId",
     "MemoryEffectStore",
     "MemoryPausedStore",
@@ -117,8 +120,11 @@ __all__ = [
     "NoRealDisk",
     "NotFound",
     "NotMeasured",
+    "Outcome",
     "PausedStore",
     "PausedWorkflow",
+    "Race",
+    "RaceBug",
     "ResumePoint",
     "ResumeStore",
     "RunId",
@@ -132,6 +138,7 @@ __all__ = [
     "TaskStatus",
     "TraceChanged",
     "Violation",
+    "Weather",
     "WfstateError",
     "Workflow",
     "WorkflowCheckpoint",
@@ -155,6 +162,7 @@ _HOMES = (
     "faults.crash",
     "faults.frozen_clock",
     "faults.fake_disk",
+    "suites.race_lab",
 )
 
 

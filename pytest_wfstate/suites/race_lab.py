@@ -12,12 +12,14 @@ from pytest_wfstate.contracts.base import Contract
 from pytest_wfstate.errors import BadSetting
 from pytest_wfstate.faults.crash import Settings
 from pytest_wfstate.faults.disk import memory_home, need_real_disk
-from pytest_wfstate.faults.race import TIMEOUT, Schedules
+from pytest_wfstate.faults.race import TIMEOUT, Died, Interleavings, Outcome, Schedules
 from pytest_wfstate.faults.race_report import RaceBug
 from pytest_wfstate.suites.driver import Driver
 from pytest_wfstate.suites.handles import Handles
 from pytest_wfstate.suites.harness import close
 from pytest_wfstate.suites.storms import Medium, Tempest, Weather
+
+__all__ = ["Died", "Interleavings", "Outcome", "Race", "RaceBug", "Weather"]
 
 __tracebackhide__ = True
 

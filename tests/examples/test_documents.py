@@ -16,6 +16,7 @@ ROOT = Path(__file__).parents[2]
 DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", flags=re.DOTALL | re.MULTILINE)
 TIME = re.compile(r"in [\d.]+ s")
+BUG = re.compile(r"^pytest_wfstate\.(Crash|Race)Bug: ")
 LINK = re.compile(r"\]\(([^)#:]+)(?:#[^)]*)?\)")
 
 
@@ -86,7 +87,7 @@ def test_a_test_in_the_documents_finds_what_it_is_said_to(pytester: pytest.Pytes
     assert result.ret == pytest.ExitCode.TESTS_FAILED
     said = [line.removeprefix("E").removeprefix("       ") for line in result.outlines if line.startswith("E  ")]
     wanted = [TIME.sub("in 0 s", line) for line in output.splitlines()]
-    assert [TIME.sub("in 0 s", line.partition("CrashBug: ")[2] or line) for line in said] == wanted
+    assert [TIME.sub("in 0 s", BUG.sub("", line)).rstrip() for line in said] == wanted
 
 
 @pytest.mark.parametrize("block", SCRIPTS, ids=by_place)
