@@ -15,6 +15,7 @@ DESCRIPTIONS = {
     "frozen_clock": "The time of day, frozen:",
     "fake_disk": "A disk in memory that can be full, read-only or case-insensitive:",
     "crash": "A crash lab:",
+    "race": "A race lab:",
 }
 
 
