@@ -69,13 +69,21 @@ class Storm:
         self._deeds: list[Deed] = []
         self.killed = 0
 
-    def round(self, orders: Sequence[Sequence[Any]], first: Sequence[Any] = ()) -> list[Deed]:
+    def round(
+        self,
+        orders: Sequence[Sequence[Any]],
+        first: Sequence[Any] = (),
+        disturb: Callable[[], None] | None = None,
+    ) -> list[Deed]:
         """Have each worker do its orders, and give all that was done. A new life begins with the orders in `first`.
+
+        `disturb` is called once, in the midst of it.
 
         Raises:
             Broken: a worker did not come back.
         """
         self._deeds = []
+        moment = self._chance.randrange(sum(map(len, orders)) or 1)
         for worker, some in zip(self._workers, orders, strict=True):
             worker.tell(some)
         while any(worker.left for worker in self._workers):
@@ -85,6 +93,9 @@ class Storm:
                 self._next_death -= len(deeds)
                 if self._deaths and worker.left and self._next_death <= 0:
                     self._kill(worker, first)
+            if disturb and len(self._deeds) >= moment:
+                disturb()
+                disturb = None
             self._wake()
         return self._deeds
 

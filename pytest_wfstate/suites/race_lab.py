@@ -17,7 +17,7 @@ from pytest_wfstate.faults.race_report import RaceBug
 from pytest_wfstate.suites.driver import Driver
 from pytest_wfstate.suites.handles import Handles
 from pytest_wfstate.suites.harness import close
-from pytest_wfstate.suites.storms import Medium, Tempest, Weather
+from pytest_wfstate.suites.storms import Medium, Server, Tempest, Weather
 
 __all__ = ["Died", "Interleavings", "Outcome", "Race", "RaceBug", "Weather"]
 
@@ -43,11 +43,14 @@ class Race(Schedules):
         kills: bool = True,
         seed: int = 0,
         medium: Medium = "disk",
+        server: Server | None = None,
     ) -> Weather:
         """Have several processes make random calls of a contract on the store that `open(home)` opens, all at once.
 
         With `kills` one of them is killed now and then, and started again. How long it takes is up to the profile,
-        where `seconds` are not given. A store with `medium="memory"` is shared by threads, which cannot be killed.
+        where `seconds` are not given. A store with `medium="memory"` is shared by threads, which cannot be killed. A
+        `server`, such as that of the fixture `redis_server`, is killed and started again every 200 calls; that proves
+        that its store survives the death of its process, not a power cut.
 
         Raises:
             RaceBug: no order of the calls explains what came of them, a call ended in an error, or did not end.
@@ -67,7 +70,9 @@ class Race(Schedules):
                     driver,
                 )
 
-            storm = Tempest(handles, _contract(contract), weather, medium=medium, kills=kills, timeout=TIMEOUT)
+            storm = Tempest(
+                handles, _contract(contract), weather, medium=medium, kills=kills, timeout=TIMEOUT, server=server
+            )
             storm.rage(SECONDS[self._profile] if seconds is None else seconds)
         if weather.violation:
             raise RaceBug(f"a storm of {processes} workers broke the store.\n\n{weather.violation}\n\n{weather}.")

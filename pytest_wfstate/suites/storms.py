@@ -10,8 +10,9 @@ import contextlib
 import dataclasses
 import functools
 import random
+import time
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 
 import pytest
 from hypothesis import HealthCheck, Phase, Verbosity, given, settings
@@ -35,7 +36,19 @@ _KINDS = 50  # of calls, of which those of a round are chosen: to make them take
 _NAPS = 0.03  # of all calls come after a nap
 _SHOWN = 16  # calls around those that contradict each other
 
+_PAUSE = 0.02  # seconds between two looks at whether a server is back
+
 Medium = Literal["disk", "server", "memory"]
+
+
+class Server(Protocol):
+    """A server that can be killed."""
+
+    def kill(self) -> None:
+        """End it at once."""
+
+    def restart(self) -> None:
+        """Start it again, with what it has kept."""
 
 
 @dataclasses.dataclass(slots=True)
@@ -85,13 +98,15 @@ class Tempest:
         medium: Medium,
         kills: bool,
         timeout: float,
-        kill_server: Callable[[], None] | None = None,
+        server: Server | None = None,
     ) -> None:
         self._handles = handles
         self._contract = contract
         self._weather = weather
         self._kills = kills and medium != "memory"
-        self._kill_server = kill_server
+        self._server = server
+        self._disturb = self._kill_server if server else None
+        self._timeout = timeout
         self._chance = random.Random(weather.seed)
         self._specification = Specification(contract)
         self._operations, self._recovery = self._offered()
@@ -129,10 +144,29 @@ class Tempest:
             recovery = self._contract.recovery
             return operations, [recovery] if recovery and hasattr(store, recovery.name) else []
 
+    def _kill_server(self) -> None:
+        assert self._server is not None
+        self._server.kill()
+        self._server.restart()
+        self._weather.server_kills += 1
+
     @contextlib.contextmanager
     def _life(self) -> Iterator[Callable[[Call], Outcome]]:
         with self._handles() as handles:
-            yield functools.partial(_made, handles, "worker")
+
+            def do(call: Call) -> Outcome:
+                outcome = _made(handles, "worker", call)
+                if isinstance(outcome, Failed) and self._server is not None:
+                    self._wait_for_server(handles)
+                return outcome
+
+            yield do
+
+    def _wait_for_server(self, handles: Handles) -> None:
+        """Look at something until that works again. What is called meanwhile would fail, and prove nothing."""
+        (look, *_), until = self._contract.looks(["server"]), now() + self._timeout
+        while isinstance(_made(handles, "worker", look), Failed) and now() < until:
+            time.sleep(_PAUSE)
 
     def _round(self) -> None:
         weather = self._weather
@@ -140,9 +174,7 @@ class Tempest:
         weather.rounds += 1
         calls = self._chance.choices(_calls(self._operations, ids, _KINDS, weather.seed + weather.rounds), k=CALLS)
         orders = [self._with_naps(calls[number :: weather.workers]) for number in range(weather.workers)]
-        if self._kill_server:
-            self._kill_server()
-        entries = [_entry(deed) for deed in self._storm.round(orders, self._recovery)]
+        entries = [_entry(deed) for deed in self._storm.round(orders, self._recovery, self._disturb)]
         weather.calls += len(entries)
         weather.killed = self._storm.killed
         made = [one.outcome.value for one in entries if isinstance(one.outcome, Returned) and self._invents(one)]
@@ -186,7 +218,7 @@ class Tempest:
 
     def _judged(self, entries: Sequence[Entry]) -> str:
         failed = next((one for one in entries if isinstance(one.outcome, Failed)), None)
-        if failed is not None and self._kill_server is None:
+        if failed is not None and self._server is None:
             return f"a call ended in an error, with nothing in its way but others:\n  {entry_in_words(failed)}"
         for part in shares(entries, self._contract):
             unexplained = check(part, self._specification)
