@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
-import pytest
-
-from pytest_wfstate.errors import Violation
-from pytest_wfstate.faults.crash import Crash, NotMeasured
-from pytest_wfstate.faults.violation import said
+from pytest_wfstate.faults.crash import Crash
 from pytest_wfstate.suites.clauses import Fault, Level, clause
-from pytest_wfstate.suites.crashes import Trial, crashed
+from pytest_wfstate.suites.crashes import Scenario, Trial, crashed
 from pytest_wfstate.suites.harness import Harness
+from pytest_wfstate.suites.rehearsal import rehearsed
 
 __tracebackhide__ = True
 
@@ -54,37 +52,11 @@ _CRASHES = {
 def _crashed(suite: Harness, name: str, fault: Fault) -> None:
     suite._need_files("what its process writes cannot be seen")
     lab: Crash = suite._request.getfixturevalue("_wfstate_crash")
-    unmeasured: list[Exception] = []
-    not_offered: list[str] = []
-    for scenario in [one for one in suite.scenarios[name] if fault in one.faults]:
-        trial = Trial(
-            suite._handles,
-            suite.contract,
-            suite.normalise,
-            scenario,
-            suite.afterwards,
-            lab.ack,
-        )
-        try:
-            trial.rehearse(suite._home)
-        except pytest.skip.Exception as skipped:
-            not_offered.append(str(skipped))
-        except Exception as error:
-            if suite._fails_to_open:
-                raise
-            unmeasured.append(error)
-        else:
-            crashed(trial, lab, fault)
-    if unmeasured:
-        raise NotMeasured(
-            f"{suite._title}\n\nNOT_MEASURED: without any fault the store already does what its contract does not "
-            f"allow. Mend that first:\n{told(unmeasured[0])}"
-        )
-    if len(not_offered) == len(suite.scenarios[name]):
-        pytest.skip(not_offered[0])
-    suite._tell("left_out", dict.fromkeys(not_offered))
+    scenarios = [one for one in suite.scenarios[name] if fault in one.faults]
+    for trial in rehearsed(suite, [trial_of(suite, one, lab.ack) for one in scenarios]):
+        crashed(trial, lab, fault)
 
 
-def told(error: Exception) -> str:
-    """Give what a store did wrong without any fault."""
-    return str(error) if isinstance(error, Violation) else "\n".join(said(error))
+def trial_of(suite: Harness, scenario: Scenario, ack: Callable[[Any], None]) -> Trial:
+    """Make a trial of a scenario on a suite's store."""
+    return Trial(suite._handles, suite.contract, suite.normalise, scenario, suite.afterwards, ack)

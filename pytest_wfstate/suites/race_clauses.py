@@ -9,12 +9,11 @@ from typing import Any
 import pytest
 
 from pytest_wfstate.contracts.base import Contract
-from pytest_wfstate.faults.crash import NotMeasured
 from pytest_wfstate.suites.clauses import clause
-from pytest_wfstate.suites.crash_clauses import told
 from pytest_wfstate.suites.harness import Harness
 from pytest_wfstate.suites.race_lab import Race
 from pytest_wfstate.suites.races import Contest, Match, Racer, contests
+from pytest_wfstate.suites.rehearsal import rehearsed
 
 __tracebackhide__ = True
 
@@ -86,31 +85,7 @@ def _race(suite: Harness, some: Sequence[Contest], *, crash: bool = False) -> No
     if suite.medium == "server":
         pytest.skip("does not apply to medium 'server': turns of a server cannot be taken. Storms race it")
     lab: Race = suite._request.getfixturevalue("_wfstate_race")
-    unmeasured: list[Exception] = []
-    not_offered: list[str] = []
-    for contest in some:
-        match = Match(suite._handles, suite.contract, suite._specification, contest, lab.ack)
-        try:
-            match.rehearse(suite._home())
-        except pytest.skip.Exception as skipped:
-            not_offered.append(str(skipped))
-        except Exception as error:
-            if suite._fails_to_open:
-                raise
-            unmeasured.append(error)
-        else:
-            lab.explore(
-                match.setup,
-                match.clients,
-                match.check,
-                preemptions=(_PREEMPTIONS_OF_DYING if crash else PREEMPTIONS)[suite._profile],
-                crash=crash,
-            )
-    if unmeasured:
-        raise NotMeasured(
-            f"{suite._title}\n\nNOT_MEASURED: without any race the store already does what its contract does not "
-            f"allow. Mend that first:\n{told(unmeasured[0])}"
-        )
-    if len(not_offered) == len(some):
-        pytest.skip(not_offered[0])
-    suite._tell("left_out", dict.fromkeys(not_offered))
+    preemptions = (_PREEMPTIONS_OF_DYING if crash else PREEMPTIONS)[suite._profile]
+    matches = [Match(suite._handles, suite.contract, suite._specification, one, lab.ack) for one in some]
+    for match in rehearsed(suite, matches):
+        lab.explore(match.setup, match.clients, match.check, preemptions=preemptions, crash=crash)

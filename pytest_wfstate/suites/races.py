@@ -97,13 +97,13 @@ class Match:
         self._verdicts: dict[str, Violation | None] = {}
         self.clients = [self._client(calls) for calls in contest.workers]
 
-    def rehearse(self, home: Path) -> None:
+    def rehearse(self, new_home: Callable[[], Path]) -> None:
         """Do it all, one worker after the other: what goes wrong here is no matter of races. Learn what is offered.
 
         Raises:
             Violation: the store does not do what the reference does.
         """
-        with self._handles(home) as handles:
+        with self._handles(new_home()) as handles:
             play = Play(self._specification, [self._specification.start()])
             play.all(handles, [*self._contest.before, RESTART])
             for calls in self._contest.workers:
