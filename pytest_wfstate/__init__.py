@@ -65,6 +65,7 @@ if TYPE_CHECKING:
     )
     from pytest_wfstate.faults.fake_disk import FakeDisk
     from pytest_wfstate.faults.frozen_clock import FrozenClock
+    from pytest_wfstate.faults.servers import CannotStart, GivenServer, NoServer, NotOurs, Server
     from pytest_wfstate.stores.colour import as_async, as_sync
     from pytest_wfstate.stores.file import (
         FileEffectStore,
@@ -87,6 +88,7 @@ __all__ = [
     "BadSetting",
     "CannotCopy",
     "CannotLock",
+    "CannotStart",
     "CheckFails",
     "CheckpointKey",
     "CheckpointMeta",
@@ -106,6 +108,7 @@ __all__ = [
     "FileRunStore",
     "FileSnapshotStore",
     "FrozenClock",
+    "GivenServer",
     "Hangs",
     "InvalidId",
     "MemoryEffectStore",
@@ -115,14 +118,17 @@ __all__ = [
     "MemorySnapshotStore",
     "NeverReached",
     "NoRealDisk",
+    "NoServer",
     "NotFound",
     "NotMeasured",
+    "NotOurs",
     "PausedStore",
     "PausedWorkflow",
     "ResumePoint",
     "ResumeStore",
     "RunId",
     "RunStore",
+    "Server",
     "SideEffectRecord",
     "Snapshot",
     "SnapshotStore",
@@ -155,6 +161,7 @@ _HOMES = (
     "faults.crash",
     "faults.frozen_clock",
     "faults.fake_disk",
+    "faults.servers",
 )
 
 
