@@ -45,6 +45,8 @@ if TYPE_CHECKING:
         CorruptRecord,
         Hangs,
         InvalidId,
+        LostConnection,
+        MissingExtra,
         NotFound,
         Violation,
         WfstateError,
@@ -81,6 +83,14 @@ if TYPE_CHECKING:
         MemoryRunStore,
         MemorySnapshotStore,
     )
+    from pytest_wfstate.stores.redis import (
+        NotDurable,
+        RedisEffectStore,
+        RedisPausedStore,
+        RedisResumeStore,
+        RedisRunStore,
+        RedisSnapshotStore,
+    )
 
 __all__ = [
     "AdapterFails",
@@ -111,19 +121,27 @@ __all__ = [
     "GivenServer",
     "Hangs",
     "InvalidId",
+    "LostConnection",
     "MemoryEffectStore",
     "MemoryPausedStore",
     "MemoryResumeStore",
     "MemoryRunStore",
     "MemorySnapshotStore",
+    "MissingExtra",
     "NeverReached",
     "NoRealDisk",
     "NoServer",
+    "NotDurable",
     "NotFound",
     "NotMeasured",
     "NotOurs",
     "PausedStore",
     "PausedWorkflow",
+    "RedisEffectStore",
+    "RedisPausedStore",
+    "RedisResumeStore",
+    "RedisRunStore",
+    "RedisSnapshotStore",
     "ResumePoint",
     "ResumeStore",
     "RunId",
@@ -162,6 +180,7 @@ _HOMES = (
     "faults.frozen_clock",
     "faults.fake_disk",
     "faults.servers",
+    "stores.redis",
 )
 
 
