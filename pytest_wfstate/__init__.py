@@ -45,6 +45,8 @@ if TYPE_CHECKING:
         CorruptRecord,
         Hangs,
         InvalidId,
+        LostConnection,
+        MissingExtra,
         NotFound,
         Violation,
         WfstateError,
@@ -65,6 +67,7 @@ if TYPE_CHECKING:
     )
     from pytest_wfstate.faults.fake_disk import FakeDisk
     from pytest_wfstate.faults.frozen_clock import FrozenClock
+    from pytest_wfstate.faults.servers import CannotStart, GivenServer, NoServer, NotOurs, Server
     from pytest_wfstate.stores.colour import as_async, as_sync
     from pytest_wfstate.stores.file import (
         FileEffectStore,
@@ -80,6 +83,14 @@ if TYPE_CHECKING:
         MemoryRunStore,
         MemorySnapshotStore,
     )
+    from pytest_wfstate.stores.redis import (
+        NotDurable,
+        RedisEffectStore,
+        RedisPausedStore,
+        RedisResumeStore,
+        RedisRunStore,
+        RedisSnapshotStore,
+    )
     from pytest_wfstate.suites.race_lab import Died, Interleavings, Outcome, Race, RaceBug, Weather
 
 __all__ = [
@@ -88,6 +99,7 @@ __all__ = [
     "BadSetting",
     "CannotCopy",
     "CannotLock",
+    "CannotStart",
     "CheckFails",
     "CheckpointKey",
     "CheckpointMeta",
@@ -108,27 +120,39 @@ __all__ = [
     "FileRunStore",
     "FileSnapshotStore",
     "FrozenClock",
+    "GivenServer",
     "Hangs",
     "Interleavings",
     "InvalidId",
+    "LostConnection",
     "MemoryEffectStore",
     "MemoryPausedStore",
     "MemoryResumeStore",
     "MemoryRunStore",
     "MemorySnapshotStore",
+    "MissingExtra",
     "NeverReached",
     "NoRealDisk",
+    "NoServer",
+    "NotDurable",
     "NotFound",
     "NotMeasured",
+    "NotOurs",
     "Outcome",
     "PausedStore",
     "PausedWorkflow",
     "Race",
     "RaceBug",
+    "RedisEffectStore",
+    "RedisPausedStore",
+    "RedisResumeStore",
+    "RedisRunStore",
+    "RedisSnapshotStore",
     "ResumePoint",
     "ResumeStore",
     "RunId",
     "RunStore",
+    "Server",
     "SideEffectRecord",
     "Snapshot",
     "SnapshotStore",
@@ -163,6 +187,8 @@ _HOMES = (
     "faults.frozen_clock",
     "faults.fake_disk",
     "suites.race_lab",
+    "faults.servers",
+    "stores.redis",
 )
 
 

@@ -9,6 +9,7 @@ import importlib
 import itertools
 import math
 import operator
+import os
 import types
 import uuid
 from collections import Counter
@@ -21,11 +22,13 @@ if TYPE_CHECKING:
     from pytest_wfstate.faults.crash import Crash
     from pytest_wfstate.faults.fake_disk import FakeDisk
     from pytest_wfstate.faults.frozen_clock import FrozenClock
+    from pytest_wfstate.faults.servers import GivenServer, Server
     from pytest_wfstate.suites.race_lab import Race
 
 BACKENDS = ("memory", "file")
 PROFILES = ("quick", "default", "thorough")
 MODELS = ("kill", "ext4", "xfs", "posix")
+SERVERS = ("optional", "required")
 
 _MANY = 8  # suites that still have a line each in the summary
 
@@ -51,10 +54,14 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     for name, choices, default, what in (
         ("profile", PROFILES, "default", "how much an exploration may do"),
         ("model", MODELS, "posix", "what a disk keeps in a crash, where a test does not say"),
+        ("servers", SERVERS, "optional", "whether a test that finds no server is skipped or fails"),
     ):
         known = ", ".join(choices)
         group.addoption(f"--wfstate-{name}", metavar="NAME", help=f"{what}: {known}")
         parser.addini(f"wfstate_{name}", f"{what} ({known})", default=default)
+    for name in ("postgres", "redis"):
+        what = f"a server for {name}_server to use, in place of WFSTATE_{name.upper()}_URL or one that it starts"
+        group.addoption(f"--wfstate-{name}-url", metavar="URL", help=what)
     group.addoption("--wfstate-timeout", metavar="SECONDS", help="how long a call of a store may take in a suite")
     parser.addini("wfstate_timeout", "how long a call of a store may take in a suite, in seconds", default="30")
     group.addoption("--wfstate-replay", metavar="ID", help="check only the disk that a violation's report names")
@@ -64,7 +71,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     """Check the settings, and make the store fixtures, one item per backend chosen."""
     config.pluginmanager.register(_store_fixtures(_backends(config)), "wfstate-stores")
-    for name, choices in (("profile", PROFILES), ("model", MODELS)):
+    for name, choices in (("profile", PROFILES), ("model", MODELS), ("servers", SERVERS)):
         _setting(config, name, choices)
     _check_timeout(config)
     config.addinivalue_line(
@@ -339,3 +346,55 @@ def _need_real_disk() -> None:
         need_real_disk()
     except NoRealDisk as error:
         pytest.fail(str(error), pytrace=False)
+
+
+@pytest.fixture(scope="session")
+def postgres_server(request: pytest.FixtureRequest) -> Iterator[Server | GivenServer]:
+    """A PostgreSQL server of the tests' own: `.url`, `.kill()`, `.restart()`, `.stop()`. Skips if there is none."""
+
+    def start() -> Server:
+        from pytest_wfstate.faults.servers.postgres import PostgresServer
+
+        return PostgresServer()
+
+    yield from _server(request, "postgres", start)
+
+
+@pytest.fixture(scope="session")
+def redis_server(request: pytest.FixtureRequest) -> Iterator[Server | GivenServer]:
+    """A Redis server of the tests' own: `.url`, `.kill()`, `.restart()`, `.stop()`. Skips if there is none."""
+
+    def start() -> Server:
+        from pytest_wfstate.faults.servers.redis import RedisServer
+
+        return RedisServer(getattr(request, "param", "durable"))
+
+    yield from _server(request, "redis", start)
+
+
+def _server(request: pytest.FixtureRequest, name: str, start: Callable[[], Server]) -> Iterator[Server | GivenServer]:
+    from pytest_wfstate.faults.servers import NoServer
+
+    given = _given_server(request.config, name)
+    if given and getattr(request, "param", "durable") == "durable":
+        yield given
+        return
+    try:
+        server = start()
+    except NoServer as error:
+        if _setting(request.config, "servers", SERVERS) == "required":
+            pytest.fail(f"{error} It is a failure because wfstate_servers is required.", pytrace=False)
+        pytest.skip(str(error))
+    with server:
+        yield server
+
+
+def _given_server(config: pytest.Config, name: str) -> GivenServer | None:
+    from pytest_wfstate.faults.servers import GivenServer
+
+    option, variable = f"--wfstate-{name}-url", f"WFSTATE_{name.upper()}_URL"
+    if url := config.getoption(option):
+        return GivenServer(url, option)
+    if url := os.environ.get(variable):
+        return GivenServer(url, f"the environment variable {variable}")
+    return None

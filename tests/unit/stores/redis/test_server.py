@@ -1,0 +1,307 @@
+"""What a Redis server does with the stores' keys: it keeps them, lists them, and places them on a cluster."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import redis
+from hypothesis import given
+from hypothesis import strategies as st
+from redis.crc import key_slot
+
+from pytest_wfstate import CorruptRecord, NotDurable, RedisPausedStore, RedisRunStore, Server, samples
+from pytest_wfstate.faults.servers.redis import RedisServer
+from pytest_wfstate.stores.redis._keys import tagged
+from tests.unit.stores.handles import call, outcome
+from tests.unit.stores.redis.scripts import EFFECTS, KINDS, PAUSED, RESUME, RUNS, SNAPSHOTS, Kind, direct, outcomes
+
+each = pytest.mark.parametrize("kind", KINDS, ids=str)
+IDS = ["a", "}", "{", "{}", "a{b}c", "%7D", "a:b", "é\n🙂", "x" * 1024]
+
+
+class ClusterServer(RedisServer):
+    """A cluster of one node: it refuses a script whose keys would be on two."""
+
+    def _prepare(self) -> None:
+        super()._prepare()
+        with (self._folder / "redis.conf").open("a") as file:
+            file.write("cluster-enabled yes\ncluster-announce-ip 127.0.0.1\n")
+
+    def take_all_slots(self) -> None:
+        with direct(self) as client:
+            client.execute_command("CLUSTER ADDSLOTS", *range(16384))
+            states = (client.cluster("INFO")["cluster_state"] for _ in range(100_000))
+            assert "ok" in states
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Server]:
+    with ClusterServer() as server:
+        server.take_all_slots()
+        yield server
+
+
+@each
+@pytest.mark.parametrize("one", IDS)
+def test_stores_run_on_a_cluster(cluster: Server, kind: Kind, one: str) -> None:
+    with redis.RedisCluster.from_url(cluster.url) as client:
+        assert outcomes(kind.open(client), kind.calls(one)) == kind.expected(one)
+
+
+def slots(client: Any, store: Any) -> set[int]:
+    """Give the slots of a store's keys, its receipts too; runs that were forked have their own."""
+    return {key_slot(key) for key in client.keys(f"*{store._prefix}*") if b"{wf:run-" not in key}
+
+
+@each
+def test_all_keys_of_a_run_share_a_slot(redis_server: Server, kind: Kind) -> None:
+    with kind.open(redis_server.url) as store, direct(redis_server) as client:
+        outcomes(store, kind.calls("a")[:-5])
+        assert len(slots(client, store)) == 1
+
+
+@each
+def test_runs_are_on_different_nodes_but_for_those_that_are_paused(redis_server: Server, kind: Kind) -> None:
+    with kind.open(redis_server.url) as store, direct(redis_server) as client:
+        for one in ("a", "b"):
+            outcomes(store, kind.calls(one)[:-5])
+        assert len(slots(client, store)) == (1 if kind is PAUSED else 2)
+
+
+@given(st.lists(st.text(st.characters(exclude_categories=["Cs"])), min_size=1, max_size=2), st.data())
+def test_ids_never_share_a_tag(ids: list[str], data: st.DataObject) -> None:
+    others = data.draw(st.lists(st.text("{}%:7BDab"), min_size=len(ids), max_size=len(ids)))
+    assert (tagged(*ids) == tagged(*others)) is (ids == others)
+
+
+@given(st.lists(st.text("{}%:7BDab", min_size=1), min_size=1, max_size=2))
+def test_a_tag_is_what_a_cluster_takes_for_one(ids: list[str]) -> None:
+    key = f"p:effects:{tagged(*ids)}".encode()
+    assert key_slot(key) == key_slot(key + b":log") == key_slot(tagged(*ids)[1:-1].encode())
+
+
+@pytest.mark.parametrize("prefix", ["{app}", "a}b", "{", None, 7, b"bytes"])
+def test_a_prefix_that_would_move_keys_is_refused(redis_server: Server, prefix: Any) -> None:
+    with pytest.raises(ValueError, match=r"cannot begin the name of a key. It is text without braces"):
+        RedisPausedStore(redis_server.url, prefix)
+
+
+@each
+def test_stores_with_different_prefixes_share_nothing(redis_server: Server, kind: Kind) -> None:
+    with kind.open(redis_server.url) as one, kind.open(redis_server.url) as other:
+        outcomes(one, kind.calls("a")[:-5])
+        assert outcomes(other, kind.calls("a")) == kind.expected("a")
+
+
+def test_the_five_contracts_share_a_prefix_without_harm() -> None:
+    with RedisServer() as server:
+        came = [outcomes(kind.open(server.url, "all"), kind.calls("a")) for kind in KINDS]
+    assert came == [kind.expected("a") for kind in KINDS]
+
+
+def test_no_call_walks_through_the_keys() -> None:
+    with RedisServer() as server, direct(server) as client:
+        for kind in KINDS:
+            with kind.open(server.url) as store:
+                outcomes(store, kind.calls("a"))
+        used = {name.removeprefix("cmdstat_") for name in client.info("commandstats")}
+    assert "evalsha" in used
+    assert not used & {"keys", "scan", "hscan", "sscan", "zscan", "randomkey"}
+
+
+@pytest.mark.parametrize("kind", [EFFECTS, PAUSED, RESUME, RUNS], ids=str)  # no call deletes snapshots
+def test_nothing_is_left_when_all_was_deleted(kind: Kind) -> None:
+    with RedisServer() as server, kind.open(server.url) as store, direct(server) as client:
+        outcomes(store, kind.calls("a"))
+        keys = client.keys()
+        assert [key for key in keys if b":receipt:" not in key] == []
+        assert all(0 < client.pttl(key) <= 60_000 for key in keys)
+
+
+@each
+@pytest.mark.parametrize(
+    "options",
+    [{"decode_responses": True}, {"protocol": 3}, {"encoding": "latin-1"}, {"single_connection_client": True}],
+    ids=str,
+)
+def test_any_client_of_the_user_does(redis_server: Server, kind: Kind, options: dict[str, Any]) -> None:
+    with redis.Redis.from_url(redis_server.url, **options) as client:
+        assert outcomes(kind.open(client), kind.calls("é🙂")) == kind.expected("é🙂")
+
+
+@each
+def test_all_that_was_acknowledged_survives_a_kill_of_the_server(redis_server: Server, kind: Kind) -> None:
+    calls, memory = kind.calls("a"), kind.memory()
+    with kind.open(redis_server.url) as store:
+        came = []
+        for one in calls:
+            redis_server.kill()
+            redis_server.restart()
+            came += outcomes(store, [one])
+    assert came == outcomes(memory, calls)
+
+
+@pytest.mark.parametrize("redis_server", ["volatile"], indirect=True)
+def test_a_server_that_keeps_nothing_is_warned_of_once(redis_server: Server) -> None:
+    with RedisPausedStore(redis_server.url) as store:
+        with pytest.warns(NotDurable, match=r"at 127.* keeps nothing on disk.* Looked at .* Set appendonly to 'yes'"):
+            store.list()
+        store.list()
+
+
+@pytest.mark.parametrize("redis_server", ["volatile"], indirect=True)
+def test_what_is_kept_nowhere_is_gone_after_a_kill(redis_server: Server) -> None:
+    with warnings.catch_warnings(), RedisPausedStore(redis_server.url) as store:
+        warnings.simplefilter("ignore", NotDurable)
+        store.save(samples.paused("a"))
+        redis_server.kill()
+        redis_server.restart()
+        assert store.list() == []
+
+
+@pytest.mark.parametrize("setting", ["appendonly", "save"])
+def test_a_server_that_keeps_anything_is_not_warned_of(setting: str) -> None:
+    with RedisServer("volatile") as server, direct(server) as client, RedisPausedStore(server.url) as store:
+        client.config_set(setting, {"appendonly": "yes", "save": "3600 1"}[setting])
+        store.list()
+
+
+def test_a_server_that_does_not_tell_is_believed() -> None:
+    with RedisServer("volatile") as server, direct(server) as client:
+        client.execute_command("ACL", "SETUSER", "worker", "on", ">secret", "~*", "+@all", "-config")
+        place = server.url.partition("@")[2]
+        with RedisPausedStore(f"redis://worker:secret@{place}") as store:
+            assert store.list() == []
+
+
+DAMAGE = [b"", b"{", b'"text"', b"[]", b"\xff\xfe", b"{}"]
+RECORDS: list[tuple[Kind, str, str | None, tuple[Any, ...], tuple[Any, ...]]] = [
+    (EFFECTS, ":effects:{a}", "checkpoint", ("save_checkpoint", samples.checkpoint("a")), ("load_checkpoint", "a")),
+    (RESUME, ":resume:{a}", None, ("save", samples.resume_point("a")), ("load", "a")),
+    (RUNS, ":runs:{a}", None, ("create_run", samples.run("a")), ("get_run", "a")),
+    (RUNS, ":runs:{a}:steps", "b", ("upsert_step", "a", samples.step("b")), ("get_step", "a", "b")),
+    (SNAPSHOTS, ":snapshots:{wf:a}", f"{2:020}", ("save", samples.snapshot("a", 2)), ("latest", "wf", "a")),
+]
+
+
+@pytest.mark.parametrize("damage", DAMAGE)
+@pytest.mark.parametrize(("kind", "key", "field", "save", "load"), RECORDS, ids=lambda one: str(one)[:24])
+def test_a_damaged_record_is_told_with_its_key_and_healed_by_saving(
+    redis_server: Server,
+    damage: bytes,
+    kind: Kind,
+    key: str,
+    field: str | None,
+    save: tuple[Any, ...],
+    load: tuple[Any, ...],
+) -> None:
+    with kind.open(redis_server.url) as store, direct(redis_server) as client:
+        whole = outcome(store, *save), outcome(store, *load)
+        if field is None:
+            client.set(store._prefix + key, damage)
+        else:
+            client.hset(store._prefix + key, field, damage)
+        with pytest.raises(CorruptRecord) as caught:
+            call(store, *load)
+        assert store._prefix + key in caught.value.where
+        assert (outcome(store, *save), outcome(store, *load)) == whole
+
+
+@pytest.mark.parametrize("damage", DAMAGE)
+def test_a_damaged_run_stays_paused_is_listed_and_can_be_removed(redis_server: Server, damage: bytes) -> None:
+    with PAUSED.open(redis_server.url) as store, direct(redis_server) as client:
+        store.save(samples.paused("b"))
+        key = f"{{{store._prefix}:paused}}:paused"
+        client.hset(key, "a", damage)
+        for look in (store.load, store.claim, store.claim):
+            with pytest.raises(CorruptRecord) as caught:
+                look("a")
+            assert caught.value.where == f"field 'a' of Redis key {key!r}"
+        assert store.list() == ["a", "b"]
+        assert store.recover_orphaned() == 0
+        store.remove("a")
+        assert store.list() == ["b"]
+
+
+def test_the_record_of_another_run_is_corrupt(redis_server: Server) -> None:
+    with PAUSED.open(redis_server.url) as store, direct(redis_server) as client:
+        client.hset(f"{{{store._prefix}:paused}}:paused", "a", samples.paused("b").to_json())
+        with pytest.raises(CorruptRecord, match="its run_id is 'b', not 'a'"):
+            store.load("a")
+
+
+def test_a_claim_whose_time_cannot_be_read_counts_as_old(redis_server: Server) -> None:
+    with PAUSED.open(redis_server.url) as store, direct(redis_server) as client:
+        store.save(samples.paused("a"))
+        store.claim("a")
+        client.hset(f"{{{store._prefix}:paused}}:claims", "a", "no time")
+        assert store.recover_orphaned(older_than=1e9) == 1
+
+
+@each
+def test_a_key_of_another_type_is_told_before_anything_is_changed(redis_server: Server, kind: Kind) -> None:
+    calls = kind.calls("a")
+    half = calls[: len(calls) // 2]
+    with direct(redis_server) as client:
+        with kind.open(redis_server.url) as store:
+            outcomes(store, half)
+            names = [key.decode().replace(store._prefix, "PREFIX") for key in dump(client, store)]
+        for name in names:
+            with kind.open(redis_server.url) as store:
+                outcomes(store, half)
+                wrong = name.replace("PREFIX", store._prefix)
+                client.delete(wrong)
+                client.xadd(wrong, {"a": "stream"})
+                refused = [one for one in calls if is_refused(client, store, one)]
+                assert refused
+
+
+def is_refused(client: Any, store: Any, one: tuple[Any, ...]) -> bool:
+    """Make a call; if a record is corrupt, nothing was changed."""
+    before = dump(client, store)
+    if outcome(store, *one) is not CorruptRecord:
+        return False
+    assert dump(client, store) == before
+    return True
+
+
+def dump(client: Any, store: Any) -> dict[bytes, bytes]:
+    keys = client.keys(f"*{store._prefix}*")
+    return {key: client.dump(key) for key in keys if b"receipt" not in key and b"{wf:run-" not in key}
+
+
+@pytest.mark.parametrize("part", [":log", ":done"])
+def test_a_mark_that_cannot_be_made_whole_is_not_made_in_part(redis_server: Server, part: str) -> None:
+    with EFFECTS.open(redis_server.url) as store, direct(redis_server) as client:
+        call(store, "save_checkpoint", samples.checkpoint("a"))
+        home = f"{store._prefix}:effects:{{a}}"
+        client.delete(home + part)
+        client.set(home + part, "text")
+        before = dump(client, store)
+        with pytest.raises(CorruptRecord):
+            call(store, "mark_step_complete", "a", "use-1", samples.effect("use-1"))
+        assert dump(client, store) == before
+        call(store, "delete_checkpoint", "a")
+        assert call(store, "load_checkpoint", "a") is None
+
+
+def test_steps_without_their_order_are_told(redis_server: Server) -> None:
+    with RedisRunStore(redis_server.url, "orderless") as store, direct(redis_server) as client:
+        call(store, "upsert_step", "a", samples.step("b"))
+        client.delete("orderless:runs:{a}:order")
+        with pytest.raises(CorruptRecord, match="does not hold the ids of the steps"):
+            call(store, "list_steps", "a")
+        call(store, "delete_run", "a")
+
+
+def test_a_large_log_is_saved_and_loaded(redis_server: Server) -> None:
+    """More than Lua can unpack at once."""
+    ids = [f"use-{number}" for number in range(20_000)]
+    whole = samples.checkpoint("a", completed_tool_ids=set(ids), side_effects_log=[samples.effect(one) for one in ids])
+    with EFFECTS.open(redis_server.url) as store:
+        call(store, "save_checkpoint", whole)
+        assert call(store, "load_checkpoint", "a") == whole
+        call(store, "delete_checkpoint", "a")

@@ -1,0 +1,82 @@
+"""The Redis stores keep every promise of their contracts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import redis
+
+from pytest_wfstate import (
+    RedisEffectStore,
+    RedisPausedStore,
+    RedisResumeStore,
+    RedisRunStore,
+    RedisSnapshotStore,
+    Server,
+)
+from pytest_wfstate.suites import EffectSuite, PausedSuite, ResumeSuite, RunSuite, SnapshotSuite
+
+
+class OnServer:
+    """What the suites of all five share: a server, and a way to damage a record on it."""
+
+    @pytest.fixture(autouse=True)
+    def _connect(self, redis_server: Server) -> Iterator[None]:
+        self.url = redis_server.url
+        with redis.Redis.from_url(self.url) as self.client:
+            yield
+
+    client: Any
+
+
+class TestEffects(OnServer, EffectSuite):
+    medium = "server"
+
+    def open(self, home: Path) -> RedisEffectStore:
+        return RedisEffectStore(self.url, prefix=home.name)
+
+    def corrupt(self, home: Path, id: str) -> None:  # noqa: A002 - the name that the contracts use
+        self.client.hset(f"{home.name}:effects:{{{id}}}", "checkpoint", '{"task_')
+
+
+class TestPaused(OnServer, PausedSuite):
+    medium = "server"
+
+    def open(self, home: Path) -> RedisPausedStore:
+        return RedisPausedStore(self.url, prefix=home.name)
+
+    def corrupt(self, home: Path, id: str) -> None:  # noqa: A002
+        self.client.hset(f"{{{home.name}:paused}}:paused", id, '{"run_')
+
+
+class TestResume(OnServer, ResumeSuite):
+    medium = "server"
+
+    def open(self, home: Path) -> RedisResumeStore:
+        return RedisResumeStore(self.url, prefix=home.name)
+
+    def corrupt(self, home: Path, id: str) -> None:  # noqa: A002
+        self.client.set(f"{home.name}:resume:{{{id}}}", '{"run_')
+
+
+class TestRuns(OnServer, RunSuite):
+    medium = "server"
+
+    def open(self, home: Path) -> RedisRunStore:
+        return RedisRunStore(self.url, prefix=home.name)
+
+    def corrupt(self, home: Path, id: str) -> None:  # noqa: A002
+        self.client.set(f"{home.name}:runs:{{{id}}}", '{"run_')
+
+
+class TestSnapshots(OnServer, SnapshotSuite):
+    medium = "server"
+
+    def open(self, home: Path) -> RedisSnapshotStore:
+        return RedisSnapshotStore(self.url, prefix=home.name)
+
+    def corrupt(self, home: Path, id: str) -> None:  # noqa: A002
+        self.client.hset(f"{home.name}:snapshots:{{wf:{id}}}", f"{2:020}", '{"key')
