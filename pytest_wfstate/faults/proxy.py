@@ -10,6 +10,7 @@ import contextlib
 import selectors
 import socket
 import threading
+from collections.abc import Callable
 from typing import Literal, Self
 from urllib.parse import urlsplit
 
@@ -46,6 +47,7 @@ class Proxy:
         self.cuts = 0
         """How many connections were cut as `cut` told."""
         self._plan: tuple[When, int] | None = None
+        self._then: Callable[[], None] = lambda: None
         self._lock = threading.Lock()
         self._links: dict[_Link, threading.Thread] = {}
         self._is_closed = False
@@ -56,10 +58,14 @@ class Proxy:
         """Whether anything went through it. If not, a store that was given its URL has found another way."""
         return self.messages > 0
 
-    def cut(self, when: When, nth: int = 1) -> None:
-        """Cut the connection that sends the n-th message from now, before it arrives or after it was answered."""
+    def cut(self, when: When, nth: int = 1, then: Callable[[], None] = lambda: None) -> None:
+        """Cut the connection that sends the n-th message from now, before it arrives or after it was answered.
+
+        `then` is called first, in a thread of the proxy: while it runs, the client gets no answer.
+        """
         with self._lock:
             self._plan = (when, self.messages + nth)
+            self._then = then
 
     def cut_nothing(self) -> None:
         """Forget what was to be cut and was not."""
@@ -107,7 +113,8 @@ class Proxy:
             (when, _), self._plan = self._plan, None
             return when
 
-    def _count_cut(self) -> None:
+    def _will_cut(self) -> None:
+        self._then()
         with self._lock:
             self.cuts += 1
 
@@ -157,7 +164,7 @@ class _Link:
             self._is_answered = False
             self._planned = self._proxy._next_message()
             if self._planned == "before":
-                self._proxy._count_cut()
+                self._proxy._will_cut()
                 return False
         server.sendall(data)
         return bool(data)
@@ -165,7 +172,7 @@ class _Link:
     def _carry_answer(self, server: socket.socket) -> bool:
         data = server.recv(_CHUNK)
         if data and self._planned == "after":
-            self._proxy._count_cut()
+            self._proxy._will_cut()
             return False
         self._is_answered = True
         self._client.sendall(data)

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 from pytest_wfstate.faults.crash import Crash
 from pytest_wfstate.suites.clauses import Fault, Level, clause
-from pytest_wfstate.suites.crashes import Scenario, Trial, crashed
+from pytest_wfstate.suites.connections import Line, over_the_line
+from pytest_wfstate.suites.crashes import crashed
 from pytest_wfstate.suites.harness import Harness
 from pytest_wfstate.suites.rehearsal import rehearsed
 
@@ -50,13 +50,11 @@ _CRASHES = {
 
 
 def _crashed(suite: Harness, name: str, fault: Fault) -> None:
+    if suite.medium == "server" and fault == "kill":
+        over_the_line(suite, name, Line.kill)
+        return
     suite._need_files("what its process writes cannot be seen")
     lab: Crash = suite._request.getfixturevalue("_wfstate_crash")
     scenarios = [one for one in suite.scenarios[name] if fault in one.faults]
-    for trial in rehearsed(suite, [trial_of(suite, one, lab.ack) for one in scenarios]):
+    for trial in rehearsed(suite, [suite._trial(one, lab.ack) for one in scenarios]):
         crashed(trial, lab, fault)
-
-
-def trial_of(suite: Harness, scenario: Scenario, ack: Callable[[Any], None]) -> Trial:
-    """Make a trial of a scenario on a suite's store."""
-    return Trial(suite._handles, suite.contract, suite.normalise, scenario, suite.afterwards, ack)

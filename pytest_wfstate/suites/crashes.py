@@ -9,11 +9,10 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from pytest_wfstate.contracts.base import Call, Contract
 from pytest_wfstate.faults.crash import Crash
-from pytest_wfstate.faults.disk import Disk
 from pytest_wfstate.oracle.history import Died, Entry, Failed, Outcome, Refused, Returned
 from pytest_wfstate.oracle.specification import Specification, World
 from pytest_wfstate.suites.handles import FIRST, Handles
@@ -47,6 +46,18 @@ class Promise:
 
     def __repr__(self) -> str:
         return f"{self.call} {self.outcome}" if isinstance(self.outcome, Failed) else self.call
+
+
+class Acked(Protocol):
+    """What a fault has left."""
+
+    @property
+    def home(self) -> Path:
+        """Where the store is."""
+
+    @property
+    def acked(self) -> Sequence[Any]:
+        """What was acknowledged before."""
 
 
 class Trial:
@@ -122,7 +133,7 @@ class Trial:
                     outcome = self._checked(number, handles.outcome(FIRST, call))
                 self._promise(call, outcome)
 
-    def check(self, disk: Disk) -> None:
+    def check(self, disk: Acked) -> None:
         """Look at what is there, go on, and look again. All of it is acknowledged: a check may be crashed as well."""
         play = Play(self._specification, self._worlds(disk.acked), memory=self._memory)
         made = self._looks_at(one.made for one in disk.acked if isinstance(one, Promise) and one.made is not None)

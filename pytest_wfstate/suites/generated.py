@@ -8,11 +8,12 @@ from typing import Any
 from pytest_wfstate.suites.corruption import heal_clauses
 from pytest_wfstate.suites.crash_clauses import crash_clauses
 from pytest_wfstate.suites.race_clauses import race_clauses
+from pytest_wfstate.suites.server_clauses import server_clauses
 
 Test = Callable[[Any], None]
 """A test method that is a clause."""
 
-_KINDS: tuple[Callable[[type], Mapping[str, Test]], ...] = (heal_clauses, crash_clauses, race_clauses)
+_KINDS: tuple[Callable[[type], Mapping[str, Test]], ...] = (heal_clauses, crash_clauses, race_clauses, server_clauses)
 """What makes clauses of a suite's own attributes, not of inherited ones: tests by their names."""
 
 

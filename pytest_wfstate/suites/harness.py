@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import uuid
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -13,9 +14,10 @@ from hypothesis import Phase
 from pytest_wfstate.contracts.base import Call, Contract, Invented
 from pytest_wfstate.contracts.clock import now
 from pytest_wfstate.faults.frozen_clock import START, frozen_clock
+from pytest_wfstate.faults.proxy import Proxy
 from pytest_wfstate.oracle.specification import Specification, World
 from pytest_wfstate.suites.clauses import Level, Medium, clause_of
-from pytest_wfstate.suites.crashes import Scenario
+from pytest_wfstate.suites.crashes import Scenario, Trial
 from pytest_wfstate.suites.driver import Driver
 from pytest_wfstate.suites.handles import Handles
 from pytest_wfstate.suites.play import Later, Line, Play, Tick
@@ -29,6 +31,10 @@ class Harness:
 
     medium: ClassVar[Medium] = "disk"
     """Where the store keeps its state, which tells what can be done to it."""
+    server: ClassVar[str | None] = None
+    """The name of a fixture that gives the server, with its `.url`, and `.kill()` and `.restart()` if it has them."""
+    url: str
+    """Where `open` should connect to: a proxy before the server, which can cut connections."""
     level: ClassVar[Level] = "hardened"
     """The highest level of clauses that the store is held to."""
     known_failures: ClassVar[Mapping[str, str]] = {}
@@ -92,8 +98,21 @@ class Harness:
         required = [one.name for one in self.contract.operations if one.required]
         self._driver = Driver(_timeout(request.config), self.encode, self.decode, self.normalise, required)
         self._specification = Specification(self.contract, self.normalise)
-        yield
+        with contextlib.ExitStack() as stack:
+            if self.server is not None:
+                self._server = request.getfixturevalue(self.server)
+                self._proxy = stack.enter_context(Proxy(self._server.url))
+                self.url = self._proxy.url
+            yield
         self._driver.close()
+
+    def _need_server(self) -> Any:
+        """Give the server, if the store is on one that can be reached."""
+        if self.medium != "server":
+            pytest.skip(f"does not apply to medium {self.medium!r}: it has no server")
+        if self.server is None:
+            pytest.skip("the suite does not say which server it is: `server` names a fixture that gives it")
+        return self._server
 
     def _need_files(self, why: str) -> None:
         if self.medium != "disk":
@@ -152,6 +171,10 @@ class Harness:
 
     def _handles(self, home: Path) -> Handles:
         return Handles(lambda: self._open(home), self._close, self._driver)
+
+    def _trial(self, scenario: Scenario, ack: Callable[[Any], None]) -> Trial:
+        """Make a trial of a scenario on the store."""
+        return Trial(self._handles, self.contract, self.normalise, scenario, self.afterwards, ack)
 
     def _open(self, home: Path) -> Any:
         try:

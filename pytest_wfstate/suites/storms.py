@@ -163,7 +163,10 @@ class Tempest:
             yield do
 
     def _wait_for_server(self, handles: Handles) -> None:
-        """Look at something until that works again. What is called meanwhile would fail, and prove nothing."""
+        """Look at something until that works again: then the server that a call was lost with is gone.
+
+        What is called meanwhile would fail as well, and prove nothing.
+        """
         (look, *_), until = self._contract.looks(["server"]), now() + self._timeout
         while isinstance(_made(handles, "worker", look), Failed) and now() < until:
             time.sleep(_PAUSE)
@@ -174,12 +177,19 @@ class Tempest:
         weather.rounds += 1
         calls = self._chance.choices(_calls(self._operations, ids, _KINDS, weather.seed + weather.rounds), k=CALLS)
         orders = [self._with_naps(calls[number :: weather.workers]) for number in range(weather.workers)]
-        entries = [_entry(deed) for deed in self._storm.round(orders, self._recovery, self._disturb)]
+        entries = [self._entry(deed) for deed in self._storm.round(orders, self._recovery, self._disturb)]
         weather.calls += len(entries)
         weather.killed = self._storm.killed
         made = [one.outcome.value for one in entries if isinstance(one.outcome, Returned) and self._invents(one)]
         entries += self._observed([*ids, *made], now())
         weather.violation = self._judged(entries)
+
+    def _entry(self, deed: Deed) -> Entry:
+        client = f"worker {deed.worker + 1}" + (f", life {deed.life + 1}" if deed.life else "")
+        # A call that was lost with its server has happened before the server was back, or never.
+        is_lost = deed.died or (self._server is not None and isinstance(deed.outcome, Failed))
+        outcome = Died() if is_lost else deed.outcome
+        return Entry(client, deed.order.name, deed.order.args, deed.begin, deed.end, outcome)
 
     def _invents(self, entry: Entry) -> bool:
         return self._contract[entry.name].invents
@@ -247,12 +257,6 @@ def _made(handles: Handles, handle: str, call: Call) -> Outcome:
         return handles.outcome(handle, call)
     except (Exception, pytest.fail.Exception, pytest.skip.Exception) as error:
         return Failed(f"{type(error).__name__}: {error}")
-
-
-def _entry(deed: Deed) -> Entry:
-    client = f"worker {deed.worker + 1}" + (f", life {deed.life + 1}" if deed.life else "")
-    outcome = Died() if deed.died else deed.outcome
-    return Entry(client, deed.order.name, deed.order.args, deed.begin, deed.end, outcome)
 
 
 def _milliseconds(entry: Entry, begin: float) -> str:

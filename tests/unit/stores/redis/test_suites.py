@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 import redis
@@ -23,13 +23,14 @@ from pytest_wfstate.suites import EffectSuite, PausedSuite, ResumeSuite, RunSuit
 class OnServer:
     """What the suites of all five share: a server, and a way to damage a record on it."""
 
+    server: ClassVar[str | None] = "redis_server"
+    url: str
+    client: Any
+
     @pytest.fixture(autouse=True)
     def _connect(self, redis_server: Server) -> Iterator[None]:
-        self.url = redis_server.url
-        with redis.Redis.from_url(self.url) as self.client:
+        with redis.Redis.from_url(redis_server.url) as self.client:
             yield
-
-    client: Any
 
 
 class TestEffects(OnServer, EffectSuite):

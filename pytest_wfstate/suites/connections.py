@@ -1,0 +1,175 @@
+"""Connections: a scenario on a store on a server, whose connection is cut, or whose client dies, at each message.
+
+There is no disk to look at. But whatever happened, a store that is opened afterwards must show what the reference shows
+after the calls that came back, with or without the one that did not; and it must go on.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import itertools
+import multiprocessing.connection as connection
+import os
+import signal
+import warnings
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from pytest_wfstate.errors import Violation
+from pytest_wfstate.faults._fork_pickle import dumps, loads
+from pytest_wfstate.faults.crash import NotMeasured
+from pytest_wfstate.faults.proxy import Proxy, When
+from pytest_wfstate.faults.violation import said
+from pytest_wfstate.suites.crashes import Trial
+from pytest_wfstate.suites.harness import Harness
+from pytest_wfstate.suites.rehearsal import rehearsed
+
+__tracebackhide__ = True
+
+WHENS: tuple[When, ...] = ("before", "after")
+_TOLD = {
+    "before": "before message {} from the client came to the server",
+    "after": "when the server had answered message {}, and before the client had that answer",
+}
+
+
+class Acks(list[Any]):
+    """What a workload acknowledges: in this process, or in another that tells this one."""
+
+    tell: Callable[[Any], None] | None = None
+
+    def ack(self, value: Any) -> None:
+        """Acknowledge something."""
+        self.append(value)
+        if self.tell:
+            self.tell(value)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Left:
+    """What is left when a connection was cut or a client has died."""
+
+    home: Path
+    acked: list[Any]
+
+
+class Line:
+    """The line between a store and its server, and a scenario that is played over it."""
+
+    def __init__(self, proxy: Proxy, trial: Trial, acks: Acks, new_home: Callable[[], Path]) -> None:
+        self._proxy = proxy
+        self._trial = trial
+        self._acks = acks
+        self._new_home = new_home
+
+    def cut(self) -> int:
+        """Cut the connection at each message; the call that fails is made once more. Give how often it was cut.
+
+        Raises:
+            Violation: the store does not survive.
+        """
+        return self._at_each_message("the connection was cut", self._play_and_cut)
+
+    def kill(self) -> int:
+        """Kill the client at each message. Give how often it was killed.
+
+        Raises:
+            Violation: the store does not survive.
+        """
+        return self._at_each_message("the client was killed", self._play_and_kill)
+
+    def _at_each_message(self, what: str, play: Callable[[Path, When, int], None]) -> int:
+        return sum(self._until_the_last(what, play, when) for when in WHENS)
+
+    def _until_the_last(self, what: str, play: Callable[[Path, When, int], None], when: When) -> int:
+        for nth in itertools.count(1):
+            home = self._new_home()
+            self._trial.setup(home)
+            self._acks.clear()
+            cuts = self._proxy.cuts
+            with self._told(f"{what} {_TOLD[when].format(nth)}."):
+                play(home, when, nth)
+                self._proxy.cut_nothing()
+                if self._proxy.cuts == cuts:
+                    return nth - 1
+                self._trial.check(Left(home, list(self._acks)))
+        raise AssertionError
+
+    def _play_and_cut(self, home: Path, when: When, nth: int) -> None:
+        self._proxy.cut(when, nth)
+        self._trial.stubborn_workload(home)
+
+    def _play_and_kill(self, home: Path, when: When, nth: int) -> None:
+        with _forked(lambda: self._trial.workload(home), self._acks) as (pid, go):
+            self._proxy.cut(when, nth, lambda: os.kill(pid, signal.SIGKILL))
+            go()
+
+    @contextlib.contextmanager
+    def _told(self, what: str) -> Iterator[None]:
+        """Say what was done when it comes to no good."""
+        try:
+            yield
+        except Exception as error:
+            acked = "; ".join(map(repr, self._acks)) or "nothing"
+            told = [str(error)] if isinstance(error, Violation) else said(error)
+            raise Violation("\n".join([what, f"acknowledged: {acked}", *told])) from error
+
+
+@contextlib.contextmanager
+def _forked(work: Callable[[], None], acks: Acks) -> Iterator[tuple[int, Callable[[], None]]]:
+    """Do something in another process, which begins when it is told to; wait for its end, and for what it acknowledged.
+
+    Raises:
+        Violation: it raised something.
+    """
+    ours, theirs = connection.Pipe()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # a fork of a process with threads
+        pid = os.fork()
+    if pid == 0:
+        _serve(theirs, work, acks)
+    theirs.close()
+    with ours:
+        yield pid, lambda: ours.send_bytes(b"go")
+        raised = None
+        with contextlib.suppress(EOFError, ConnectionResetError):
+            while True:
+                what, value = loads(ours.recv_bytes())
+                if what == "raised":
+                    raised = value
+                else:
+                    acks.append(value)
+        os.waitpid(pid, 0)
+    if raised is not None:
+        raise Violation(raised)
+
+
+def _serve(pipe: connection.Connection, work: Callable[[], None], acks: Acks) -> None:
+    """Work, in a process that was forked for it, and end it."""
+    acks.tell = lambda value: pipe.send_bytes(dumps(("acked", value)))
+    try:
+        pipe.recv_bytes()
+        work()
+    except BaseException as error:
+        pipe.send_bytes(dumps(("raised", "\n".join(said(error)))))
+    finally:
+        os._exit(0)
+
+
+def over_the_line(suite: Harness, name: str, do: Callable[[Line], int]) -> None:
+    """Do something to each message of a suite's scenarios."""
+    suite._need_server()
+    acks, done = Acks(), 0
+    trials = [suite._trial(scenario, acks.ack) for scenario in suite.scenarios[name]]
+    for trial in rehearsed(suite, trials):
+        try:
+            done += do(Line(suite._proxy, trial, acks, suite._home))
+        except Violation as violation:
+            raise Violation(f"{suite._title}\n\n{violation}") from violation.__cause__
+    if not done:
+        raise NotMeasured(
+            f"{suite._title}\n\nNOT_MEASURED: nothing went through the proxy before the server. Have open() connect to "
+            "self.url, which is the proxy's."
+        )
