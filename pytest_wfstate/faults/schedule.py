@@ -38,6 +38,8 @@ class Touch:
     line: Line | None = None
     reads: frozenset[Key] = frozenset()
     writes: frozenset[Key] = frozenset()
+    held: frozenset[tuple[int, bool]] = frozenset()
+    """The locks that the client has just before: the number of each, and whether nobody else can have it too."""
     error: str = ""
     """How it failed, if it did."""
 

@@ -1,0 +1,657 @@
+"""Clients in threads: every line and opcode is a turn, nobody waits for ever, and nothing is left behind."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import fcntl
+import functools
+import os
+import queue
+import re
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pytest_wfstate import MemoryEffectStore, MemoryPausedStore, as_sync, samples
+from pytest_wfstate.faults._stepping import By
+from pytest_wfstate.faults.schedule import PROGRESS, Failed, Run, Search, turns_taken
+from pytest_wfstate.faults.threads import Threads
+
+Client = Callable[[Any], Any]
+
+
+def explored(
+    setup: Callable[[], Any],
+    *clients: Client,
+    by: By = "line",
+    preemptions: int = 1,
+    timeout: float = 20,
+    seen: Callable[[Any], Any] = lambda shared: shared,
+) -> list[tuple[Run, Any]]:
+    """Run all schedules; give each with what is to be seen of the shared object then."""
+    threads = Threads(setup, clients, timeout, by=by)
+    with contextlib.closing(threads):
+        return [(run, seen(threads.shared)) for run in Search(threads, preemptions)]
+
+
+def results(found: list[tuple[Run, Any]]) -> set[tuple[Any, ...]]:
+    return {tuple(run.results[client] for client in sorted(run.results)) for run, _ in found}
+
+
+class Counter:
+    """Counts without a lock."""
+
+    def __init__(self) -> None:
+        self.n = 0
+
+    def add(self) -> None:
+        self.n += 1
+
+    def add_in_two_lines(self) -> None:
+        n = self.n
+        self.n = n + 1
+
+
+class LockedCounter(Counter):
+    """Counts under a lock."""
+
+    def __init__(self, lock: Callable[[], Any] = threading.Lock) -> None:
+        super().__init__()
+        self.lock = lock()
+
+    def add(self) -> None:
+        with self.lock:
+            self.add_in_two_lines()
+
+
+class UnlockedPausedStore(MemoryPausedStore):
+    """The memory store, without its lock."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._lock = contextlib.nullcontext()  # type: ignore[assignment]
+
+
+def counted(setup: Callable[[], Any], client: Client, by: By, preemptions: int) -> set[int]:
+    found = explored(setup, client, client, by=by, preemptions=preemptions, seen=lambda counter: counter.n)
+    assert not any(run.strayed or run.stuck for run, _ in found)
+    return {n for _, n in found}
+
+
+class TestSteps:
+    def test_a_line_is_a_turn(self) -> None:
+        assert counted(Counter, Counter.add_in_two_lines, "line", 1) == {1, 2}
+
+    def test_lines_miss_what_is_lost_within_one(self) -> None:
+        assert counted(Counter, Counter.add, "line", 2) == {2}
+
+    def test_opcodes_do_not(self) -> None:
+        assert counted(Counter, Counter.add, "opcode", 1) == {1, 2}
+
+    def test_a_variable_of_a_closure_is_shared(self) -> None:
+        def setup() -> Callable[[], int]:
+            n = 0
+
+            def add() -> int:
+                nonlocal n
+                n += 1
+                return n
+
+            return add
+
+        found = explored(setup, lambda add: add(), lambda add: add(), by="opcode", seen=lambda add: add())
+        assert {n for _, n in found} == {2, 3}
+
+    def test_a_dictionary_that_changes_under_an_iteration(self) -> None:
+        def listing(shared: dict[str, int]) -> list[str]:
+            return [key for key in shared]  # noqa: C416 - it is to iterate
+
+        def adding(shared: dict[str, int]) -> None:
+            shared["c"] = 3
+
+        found = explored(lambda: {"a": 1, "b": 2}, listing, adding, by="opcode")
+        errors = {str(run.results[0].error) for run, _ in found if isinstance(run.results[0], Failed)}
+        assert errors == {"dictionary changed size during iteration"}
+
+    def test_a_turn_says_where_it_was_taken(self) -> None:
+        with contextlib.closing(Threads(Counter, [Counter.add, Counter.add], by="opcode")) as threads:
+            run = threads.run(())
+        (turn, *_) = run.turns
+        assert turn.touch.line is not None
+        assert turn.touch.line.text == "self.n += 1"
+        assert turn.touch.path.startswith(f"test_threads.py:{turn.touch.line.number} LOAD_ATTR")
+        assert turn.touch.writes == {("memory", 0, "")}
+
+    def test_neither_the_standard_library_nor_the_lab_takes_turns(self) -> None:
+        def client(shared: LockedCounter) -> str:
+            shared.add()
+            return Path("a/b").with_suffix(".json").name
+
+        with contextlib.closing(Threads(LockedCounter, [client, client])) as threads:
+            run = threads.run(())
+        assert {turn.touch.line.path for turn in run.turns if turn.touch.line} == {__file__}
+
+    def test_an_installed_store_takes_turns(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        package = tmp_path / "site-packages" / "installed_counter"
+        package.mkdir(parents=True)
+        (package / "__init__.py").write_text(
+            "class Installed:\n"
+            "    def __init__(self):\n        self.n = 0\n"
+            "    def add(self):\n        n = self.n\n        self.n = n + 1\n"
+        )
+        monkeypatch.syspath_prepend(str(package.parent))
+        from installed_counter import Installed  # type: ignore[import-not-found]
+
+        assert counted(Installed, lambda counter: counter.add(), "line", 1) == {1, 2}
+
+
+class TestSchedules:
+    @pytest.mark.parametrize("by", ["line", "opcode"])
+    def test_the_same_choices_give_the_same_turns(self, by: By) -> None:
+        def setup() -> MemoryPausedStore:
+            store = MemoryPausedStore()
+            store.save(samples.paused("a"))
+            return store
+
+        def claim(store: MemoryPausedStore) -> bool:
+            return store.claim("a") is not None
+
+        choices = (0, 0, 0, 1, 1, 1, 1, 0)
+        runs = []
+        for _ in range(2):
+            with contextlib.closing(Threads(setup, [claim, claim], by=by)) as threads:
+                runs += [threads.run(choices) for _ in range(3)]
+        assert all(run == runs[0] for run in runs)
+        assert tuple(runs[0].choices[: len(choices)]) == choices
+
+    def test_what_cannot_be_followed_is_told(self) -> None:
+        with contextlib.closing(Threads(Counter, [Counter.add, Counter.add])) as threads:
+            assert not threads.run((0, 1)).strayed
+            assert threads.run((0, 0, 0, 1)).strayed
+
+    def test_each_begins_anew(self) -> None:
+        found = explored(Counter, Counter.add, Counter.add, seen=lambda counter: counter)
+        assert len({id(counter) for _, counter in found}) == len(found) > 1
+
+    def test_three_clients_take_turns(self) -> None:
+        client = Counter.add_in_two_lines
+        found = explored(Counter, client, client, client, preemptions=2, seen=lambda counter: counter.n)
+        assert {n for _, n in found} == {1, 2, 3}
+
+    def test_what_a_client_raises_is_its_result(self) -> None:
+        def fails(_: Any) -> None:
+            raise ValueError("no")
+
+        found = explored(Counter, Counter.add, fails)
+        for run, _ in found:
+            assert run.results[0] is None
+            assert repr(run.results[1].error) == "ValueError('no')"
+            assert 'raise ValueError("no")' in run.results[1].trace
+
+    def test_a_client_knows_its_turns_and_what_it_promised(self) -> None:
+        def client(counter: Counter) -> list[int]:
+            counts = [turns_taken()]
+            counter.add()
+            counts.append(turns_taken())
+            progress = PROGRESS.get()
+            assert progress is not None
+            progress.acked.append(counts[-1])
+            return counts
+
+        ((run, _), *_) = explored(Counter, client, preemptions=0)
+        (before, after) = run.results[0]
+        assert (before, after) == (1, 4)  # a line, the next, that of the counter, and the third
+        assert run.acked == {0: [4]}
+
+    def test_a_client_without_a_turn_has_an_end(self) -> None:
+        ((run, _), *_) = explored(Counter, functools.partial(max, 1), functools.partial(max, 1), preemptions=0)
+        assert [turn.touch.kind for turn in run.turns] == ["end", "end"]
+
+
+class TestLocks:
+    @pytest.mark.parametrize("by", ["line", "opcode"])
+    @pytest.mark.parametrize("lock", ["Lock", "RLock", "Semaphore", "Condition"])
+    def test_a_lock_prevents_a_lost_update(self, lock: str, by: By) -> None:
+        setup = functools.partial(LockedCounter, lambda: getattr(threading, lock)())
+        found = explored(
+            setup, LockedCounter.add, LockedCounter.add, by=by, preemptions=1, seen=lambda counter: counter.n
+        )
+        assert {n for _, n in found} == {2}
+        assert not any(run.strayed or run.stuck or run.unseen for run, _ in found)
+        assert any(turn.blocked for run, _ in found for turn in run.turns)
+
+    def test_a_turn_tells_the_locks_that_its_client_has(self) -> None:
+        with contextlib.closing(Threads(LockedCounter, [LockedCounter.add])) as threads:
+            run = threads.run(())
+        number = 1
+        assert [(turn.touch.kind, turn.touch.held) for turn in run.turns] == [
+            ("line", frozenset()),
+            ("lock", frozenset()),
+            *[("line", frozenset({(number, True)}))] * 4,  # one more for the end of `with`
+            ("unlock", frozenset({(number, True)})),
+        ]
+        assert run.turns[1].touch.writes == run.turns[-1].touch.writes == {("lock", number, "")}
+
+    def test_a_reentrant_lock_is_given_again_to_who_has_it(self) -> None:
+        class Reentrant(LockedCounter):
+            def __init__(self) -> None:
+                super().__init__(threading.RLock)
+
+            def twice(self) -> None:
+                with self.lock:
+                    self.add()
+                    self.add()
+
+        found = explored(Reentrant, Reentrant.twice, Reentrant.add, preemptions=2, seen=lambda counter: counter.n)
+        assert {n for _, n in found} == {3}
+
+    def test_a_lock_that_is_only_tried_is_refused(self) -> None:
+        def attempt(counter: LockedCounter) -> bool:
+            if not counter.lock.acquire(blocking=False):
+                return False
+            counter.add_in_two_lines()
+            counter.lock.release()
+            return True
+
+        assert results(explored(LockedCounter, attempt, attempt)) == {(True, True), (True, False), (False, True)}
+
+    def test_time_goes_by_for_who_waits_with_a_limit(self) -> None:
+        def hold(lock: Any) -> bool:
+            lock.acquire()
+            return True
+
+        def wait(lock: Any) -> bool:
+            return bool(lock.acquire(timeout=3600))
+
+        began = time.monotonic()
+        ((run, _), *_) = explored(lambda: threading.Lock(), hold, wait, preemptions=0)
+        assert run.results == {0: True, 1: False}
+        assert time.monotonic() - began < 60
+
+    def test_what_is_no_lock_of_a_race_is_a_real_one(self) -> None:
+        with contextlib.closing(Threads(Counter, [Counter.add])) as threads:
+            threads.run(())
+            lock, rlock = threading.Lock(), threading.RLock()
+        assert type(lock) is type(threading.Lock())
+        assert type(rlock) is type(threading.RLock())
+
+
+class TestHandovers:
+    def test_an_event(self) -> None:
+        class Box:
+            def __init__(self) -> None:
+                self.full = threading.Event()
+                self.value = ""
+
+            def put(self) -> None:
+                self.value = "here"
+                self.full.set()
+
+            def get(self) -> str:
+                self.full.wait()
+                return self.value
+
+        found = explored(Box, Box.get, Box.put)
+        assert results(found) == {("here", None)}
+        assert not any(run.stuck or run.strayed for run, _ in found)
+
+    def test_a_condition(self) -> None:
+        class Box:
+            def __init__(self) -> None:
+                self.changed = threading.Condition()
+                self.values: list[int] = []
+
+            def put(self) -> None:
+                with self.changed:
+                    self.values.append(1)
+                    self.changed.notify()
+
+            def get(self) -> int:
+                with self.changed:
+                    self.changed.wait_for(lambda: self.values)
+                    return self.values.pop()
+
+        assert results(explored(Box, Box.get, Box.put)) == {(1, None)}
+
+    @pytest.mark.parametrize("kind", ["Queue", "SimpleQueue"])
+    def test_a_queue(self, kind: str) -> None:
+        def get(shared: Any) -> Any:
+            return shared.get()
+
+        def put(shared: Any) -> None:
+            shared.put("here")
+
+        assert results(explored(lambda: getattr(queue, kind)(), get, put)) == {("here", None)}
+
+    def test_a_limit_to_waiting_runs_out_when_nobody_goes_on(self) -> None:
+        def get(shared: Any) -> Any:
+            with contextlib.suppress(queue.Empty):
+                return shared.get(timeout=3600)
+            return "nothing"
+
+        assert results(explored(lambda: queue.Queue(), get, get)) == {("nothing", "nothing")}
+
+    def test_who_sleeps_lets_others_go_on(self) -> None:
+        def patient(shared: list[str]) -> str:
+            while not shared:
+                time.sleep(3600)
+            return shared[0]
+
+        assert results(explored(list, patient, lambda shared: shared.append("here"))) == {("here", None)}
+
+
+class TestStuck:
+    def test_a_deadlock_is_told_with_who_waits_for_what(self) -> None:
+        class Two:
+            def __init__(self) -> None:
+                self.a = threading.Lock()
+                self.b = threading.Lock()
+
+            def one(self) -> None:
+                with self.a:  # noqa: SIM117 - it is on a line of its own
+                    with self.b:
+                        pass
+
+            def other(self) -> None:
+                with self.b:  # noqa: SIM117 - it is on a line of its own
+                    with self.a:
+                        pass
+
+        (told,) = {run.stuck for run, _ in explored(Two, Two.one, Two.other) if run.stuck}
+        first = Two.__init__.__code__.co_firstlineno + 1
+        one, other = Two.one.__code__.co_firstlineno + 2, Two.other.__code__.co_firstlineno + 2
+        assert told == (
+            f"a deadlock: client 1 waits at test_threads.py:{one} for the lock 2, made at test_threads.py:{first + 1}, "
+            f"which client 2 has; client 2 waits at test_threads.py:{other} for the lock 1, made at "
+            f"test_threads.py:{first}, which client 1 has"
+        )
+
+    def test_who_waits_for_an_event_that_nobody_sets_is_told(self) -> None:
+        ((run, _), *_) = explored(lambda: threading.Event(), lambda event: event.wait(), preemptions=0)
+        assert re.fullmatch(
+            r"a deadlock: client 1 waits at test_threads.py:\d+ for a notice that nobody gives", run.stuck
+        )
+
+    def test_who_sleeps_for_ever_is_told(self) -> None:
+        def sleepless(_: Any) -> None:
+            while True:
+                time.sleep(1)
+
+        ((run, _), *_) = explored(Counter, sleepless, preemptions=0)
+        line = sleepless.__code__.co_firstlineno + 2
+        assert run.stuck == f"nobody goes on: client 1 waits in sleep test_threads.py:{line}, again and again"
+
+    def test_a_client_that_never_comes_to_its_end_is_told(self) -> None:
+        def endless(counter: Counter) -> None:
+            while True:
+                counter.add()
+
+        with contextlib.closing(Threads(Counter, [endless])) as threads:
+            run = threads.run(())
+        assert run.stuck == "client 1 took 10,000 turns and did not come to its end"
+
+    def test_a_client_that_hangs_is_told(self) -> None:
+        lock = threading.Lock()  # it is not of the race, so nobody can take turns at it
+        with lock:
+            ((run, _), *_) = explored(Counter, lambda _: lock.acquire(), preemptions=0, timeout=0.2)
+        assert run.stuck.startswith("client 1 did not come to its next turn, or to its end, in time, and is at ")
+        assert "lock.acquire()" in run.stuck
+        assert "a lock takes turns if it is made by setup or by a client" in run.stuck
+
+    def test_what_is_stuck_leaves_no_thread_behind(self) -> None:
+        before = set(threading.enumerate())
+        ((run, _), *_) = explored(lambda: threading.Event(), lambda event: event.wait(), preemptions=0)
+        assert run.stuck
+        for thread in set(threading.enumerate()) - before:
+            thread.join(10)
+        assert set(threading.enumerate()) <= before
+
+
+class TestUnseen:
+    def test_a_thread_of_a_client(self) -> None:
+        def client(counter: Counter) -> None:
+            thread = threading.Thread(target=counter.add)
+            thread.start()
+            thread.join()
+
+        ((run, _), *_) = explored(Counter, client, preemptions=0)
+        assert run.unseen == ["work that is handed to another thread"]
+
+    def test_a_thread_of_the_shared_object(self) -> None:
+        def setup() -> queue.Queue[int]:
+            made: queue.Queue[int] = queue.Queue()
+            threading.Thread(target=lambda: made.put(1)).start()
+            return made
+
+        ((run, _), *_) = explored(setup, lambda shared: shared.get(), preemptions=0)
+        assert run.unseen == ["work that is handed to another thread"]
+
+    def test_a_pool(self) -> None:
+        with ThreadPoolExecutor(1) as pool:
+            pool.submit(int).result()  # its thread is there
+            ((run, _), *_) = explored(Counter, lambda counter: pool.submit(counter.add).result(), preemptions=0)
+        assert run.unseen == ["work that is handed to another thread"]
+
+    def test_an_event_loop_in_another_thread(self) -> None:
+        store = as_sync(MemoryEffectStore())
+        store.load_checkpoint("t")
+        ((run, _), *_) = explored(Counter, lambda _: store.load_checkpoint("t"), preemptions=0)
+        assert run.unseen == ["work that is handed to another thread"]
+
+    @pytest.mark.parametrize("lock", ["flock", "lockf"])
+    def test_a_lock_on_a_file_fools_nobody(self, tmp_path: Path, lock: str) -> None:
+        def client(path: Path) -> None:
+            with open(path / "lock", "w") as file:
+                getattr(fcntl, lock)(file, fcntl.LOCK_EX)
+                path.exists()
+
+        found = explored(lambda: tmp_path, client, client)
+        assert all("a lock on a file" in run.unseen[0] for run, _ in found)
+
+
+class TestAsyncClients:
+    def test_it_takes_turns_by_line(self) -> None:
+        async def client(counter: Counter) -> None:
+            n = counter.n
+            counter.n = n + 1
+
+        assert counted(Counter, client, "line", 1) == {1, 2}
+
+    def test_it_takes_a_turn_where_it_goes_on_after_an_await(self) -> None:
+        async def zero() -> int:
+            await asyncio.sleep(0)
+            return 0
+
+        async def client(counter: Counter) -> None:
+            counter.n = counter.n + 1 + await zero()
+
+        assert counted(Counter, client, "line", 1) == {1, 2}
+
+    def test_what_it_has_a_thread_do_takes_turns(self) -> None:
+        async def client(counter: Counter) -> None:
+            await asyncio.to_thread(counter.add_in_two_lines)
+
+        assert counted(Counter, client, "line", 1) == {1, 2}
+
+    def test_it_sleeps_without_waiting(self) -> None:
+        async def patient(shared: list[str]) -> str:
+            while not shared:  # noqa: ASYNC110 - it is what people write
+                await asyncio.sleep(3600)
+            return shared[0]
+
+        async def put(shared: list[str]) -> None:
+            shared.append("here")
+
+        assert results(explored(list, patient, put)) == {("here", None)}
+
+    def test_setup_may_be_async(self) -> None:
+        async def setup() -> Counter:
+            await asyncio.sleep(0)
+            return LockedCounter()
+
+        assert counted(setup, LockedCounter.add, "line", 1) == {2}
+
+    def test_a_deadlock_of_async_clients_is_told(self) -> None:
+        async def waiting(_: Any) -> None:
+            await asyncio.Event().wait()
+
+        ((run, _), *_) = explored(Counter, waiting, preemptions=0)
+        assert run.stuck.startswith("a deadlock: client 1 waits")
+
+
+def paused_store(kind: type[MemoryPausedStore]) -> Callable[[], MemoryPausedStore]:
+    def setup() -> MemoryPausedStore:
+        store = kind()
+        store.save(samples.paused("a"))
+        return store
+
+    return setup
+
+
+BOUNDS = [pytest.param("line", 2, id="by line"), pytest.param("opcode", 1, id="by opcode")]
+
+
+class TestMemoryStores:
+    @pytest.mark.parametrize(("by", "preemptions"), BOUNDS)
+    def test_a_claim_has_one_winner(self, by: By, preemptions: int) -> None:
+        def claim(store: MemoryPausedStore) -> bool:
+            return store.handle().claim("a") is not None
+
+        found = explored(paused_store(MemoryPausedStore), claim, claim, by=by, preemptions=preemptions)
+        assert len(found) > 10
+        assert results(found) == {(True, False), (False, True)}
+
+    @pytest.mark.parametrize(("by", "preemptions"), BOUNDS)
+    @pytest.mark.parametrize(
+        ("kind", "left"), [(MemoryPausedStore, {0}), (UnlockedPausedStore, {0, 1})], ids=["locked", "unlocked"]
+    )
+    def test_nothing_is_left_of_a_removed_run(
+        self, kind: type[MemoryPausedStore], left: set[int], by: By, preemptions: int
+    ) -> None:
+        def claim(store: MemoryPausedStore) -> None:
+            store.claim("a")
+
+        def remove(store: MemoryPausedStore) -> None:
+            store.remove("a")
+
+        found = explored(
+            paused_store(kind),
+            claim,
+            remove,
+            by=by,
+            preemptions=preemptions,
+            seen=lambda store: store.recover_orphaned(),
+        )
+        assert {rearmed for _, rearmed in found} == left
+
+    @pytest.mark.parametrize(("by", "preemptions"), BOUNDS)
+    def test_no_mark_is_lost(self, by: By, preemptions: int) -> None:
+        def marking(name: str) -> Client:
+            async def mark(store: MemoryEffectStore) -> None:
+                await store.mark_step_complete("t", name, samples.effect(name))
+
+            return mark
+
+        def marked(store: MemoryEffectStore) -> set[str]:
+            return set(asyncio.run(store.load_checkpoint("t")).completed_tool_ids)  # type: ignore[union-attr]
+
+        found = explored(MemoryEffectStore, marking("a"), marking("b"), by=by, preemptions=preemptions, seen=marked)
+        assert len(found) > 10
+        assert all(both == {"a", "b"} for _, both in found)
+
+
+@pytest.fixture
+def tracing() -> Iterator[list[str]]:
+    """What a trace function has heard, of this thread and of those that are started."""
+    heard: list[str] = []
+
+    def trace(frame: Any, event: str, _: object) -> Any:
+        if frame.f_code is Counter.add.__code__:
+            heard.append(event)
+        return trace
+
+    before = sys.gettrace(), threading.gettrace()
+    sys.settrace(trace)
+    threading.settrace(trace)
+    yield heard
+    assert sys.gettrace() is trace
+    assert threading.gettrace() is trace
+    sys.settrace(before[0])
+    threading.settrace(before[1])
+
+
+class TestLeftAsItWas:
+    @pytest.mark.parametrize("by", ["line", "opcode"])
+    def test_a_trace_function_hears_all_that_it_would(self, tracing: list[str], by: By) -> None:
+        with contextlib.closing(Threads(Counter, [Counter.add, Counter.add], by=by)) as threads:
+            threads.run(())
+            tracing.clear()
+            threads.run(())
+        assert tracing == ["call", "line", "return"] * 2
+
+    def test_all_that_was_replaced_is_put_back(self) -> None:
+        def replaced() -> list[Any]:
+            return [
+                *(threading.Lock, threading.RLock, threading._allocate_lock),  # type: ignore[attr-defined]
+                *(time.sleep, time.monotonic, queue.SimpleQueue, fcntl.flock, fcntl.lockf),
+                *(threading.Thread.start, ThreadPoolExecutor.submit, asyncio.BaseEventLoop.run_in_executor),
+            ]
+
+        before = replaced()
+        threads = Threads(Counter, [Counter.add])
+        threads.run(())
+        assert replaced() != before
+        threads.close()
+        assert replaced() == before
+
+    @pytest.mark.skipif(sys.version_info < (3, 12), reason="sys.monitoring came with Python 3.12")
+    def test_no_tool_is_kept(self) -> None:
+        monitoring: Any = sys.monitoring  # type: ignore[attr-defined,unused-ignore]
+        before = [monitoring.get_tool(number) for number in range(6)]
+        with contextlib.closing(Threads(Counter, [Counter.add])) as threads:
+            threads.run(())
+            assert "wfstate" in [monitoring.get_tool(number) for number in range(6)]
+        assert [monitoring.get_tool(number) for number in range(6)] == before
+
+    @pytest.mark.parametrize("core", ["ctrace", "pytrace", "sysmon"])
+    def test_coverage_sees_the_lines_of_clients(self, tmp_path: Path, core: str) -> None:
+        pytest.importorskip("coverage", reason="coverage is not installed")
+        if core == "sysmon" and sys.version_info < (3, 12):
+            pytest.skip("sys.monitoring came with Python 3.12")
+        (tmp_path / "counter.py").write_text(
+            "import contextlib\n"
+            "from pytest_wfstate.faults.threads import Threads\n"
+            "class Counter:\n"
+            "    n = 0\n"
+            "    def add(self):\n"
+            "        self.n += 1\n"
+            "for by in ('line', 'opcode'):\n"
+            "    with contextlib.closing(Threads(Counter, [Counter.add, Counter.add], by=by)) as threads:\n"
+            "        threads.run(())\n"
+            "print('after')\n"
+        )
+        script = (
+            "import coverage, sys\n"
+            "measured = coverage.Coverage(data_file=None, include=['*/counter.py'])\n"
+            "measured.start()\n"
+            "import counter\n"
+            "measured.stop()\n"
+            "print(measured.analysis2('counter.py')[3])\n"
+        )
+        done = subprocess.run(
+            [sys.executable, "-W", "error", "-c", script],
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+            env={"COVERAGE_CORE": core, "PYTHONPATH": os.pathsep.join([str(tmp_path), *sys.path])},
+            check=False,
+        )
+        assert (done.stderr, done.stdout) == ("", "after\n[]\n")
