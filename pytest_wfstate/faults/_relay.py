@@ -7,6 +7,7 @@ to go on. `here` tells a thread what it is to the lab.
 from __future__ import annotations
 
 import _thread
+import ctypes
 import dataclasses
 import os
 import sys
@@ -75,10 +76,11 @@ class Relay:
         self.has_begun = True
         try:
             self._hand_to(self._pick())
-            seen = -1
+            seen = 0
             while not self._ended.acquire(timeout=timeout):
                 if seen == len(self.run.turns):
                     self._give_up(self._hanging())
+                    abandon(self.racers[self._running].thread)
                 seen = len(self.run.turns)
         finally:
             self._end()
@@ -283,6 +285,11 @@ class Here(threading.local):
 
 
 here = Here()
+
+
+def abandon(thread: int) -> None:
+    """End a thread, as soon as it executes Python code again."""
+    ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread), ctypes.py_object(Abandoned))
 
 
 def place(line: Line | None) -> str:

@@ -51,8 +51,6 @@ _FIXED = (types.FunctionType, types.BuiltinFunctionType, types.ModuleType, type)
 class CannotStep(WfstateError, RuntimeError):
     """Nothing is left to step through code with."""
 
-    __module__ = "pytest_wfstate"
-
 
 class UnderTest:
     """Which code takes turns: the user's, that of this package's stores, and that of the shared object's own package.

@@ -52,7 +52,9 @@ class Threads:
         self._waits.replace()
         if not self._is_rehearsed:
             self._is_rehearsed = True
-            self._follow(())  # what is imported, compiled or cached only once is so now, whoever comes first
+            rehearsal = self._follow(())  # what is imported, compiled or cached only once is so now
+            if rehearsal.stuck and not choices:
+                return rehearsal
         return self._follow(choices)
 
     def close(self) -> None:
