@@ -222,7 +222,7 @@ class Relay:
         where = f", and is at {short(line)}: {line.text}" if line else ""
         return (
             f"client {racer.number + 1} did not come to its next turn, or to its end, in time{where}. What it waits "
-            "for takes no turns: a lock takes turns if it is made by setup or by a client"
+            "for takes no turns: a lock does if it is made by setup or by a client, or kept by a module or class"
         )
 
     def line(self, frame: Any) -> Line | None:

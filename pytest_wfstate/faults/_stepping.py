@@ -59,7 +59,8 @@ class UnderTest:
     """
 
     def __init__(self) -> None:
-        self._also: tuple[str, ...] = ()
+        self.packages: tuple[str, ...] = ()
+        """Folders of installed packages whose code takes turns too."""
         self._known: dict[str, bool] = {}
 
     def __call__(self, filename: str) -> bool:
@@ -70,9 +71,9 @@ class UnderTest:
 
     def include(self, shared: Any) -> None:
         """Have the packages take turns that the classes of a shared object, or of what it is a group of, come from."""
-        also = tuple(sorted({folder for kind in _kinds(shared) for folder in _home_of(kind)}))
-        if also != self._also:
-            self._also = also
+        packages = tuple(sorted({folder for kind in _kinds(shared) for folder in _home_of(kind)}))
+        if packages != self.packages:
+            self.packages = packages
             self._known.clear()
 
     def _is_under_test(self, filename: str) -> bool:
@@ -80,7 +81,7 @@ class UnderTest:
             return filename.startswith(_OURS_UNDER_TEST)
         if not is_users(filename):
             return False
-        return not is_installed(filename) or filename.startswith(self._also)
+        return not is_installed(filename) or filename.startswith(self.packages)
 
 
 class Spot:

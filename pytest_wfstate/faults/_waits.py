@@ -22,7 +22,7 @@ from pytest_wfstate.faults._relay import Abandoned, Racer, Relay, Wait, here, pl
 from pytest_wfstate.faults.schedule import Touch
 
 _allocate, _real_simple_queue = _thread.allocate_lock, queue.SimpleQueue
-_RealLock, _RealRLock = type(_allocate()), _thread.RLock
+RealLock, RealRLock = type(_allocate()), _thread.RLock
 _real_sleep, _real_monotonic = time.sleep, time.monotonic
 _real_flock, _real_lockf = fcntl.flock, fcntl.lockf
 _real_threadsafe = asyncio.run_coroutine_threadsafe
@@ -48,10 +48,10 @@ class _StandsIn(type):
 class Lock(metaclass=_StandsIn):
     """A lock that a client tries, instead of waiting for it. To who is no client it is an ordinary one."""
 
-    real = _RealLock
-    __slots__ = ("__weakref__", "_lock", "_made", "_relay", "holder", "number")
+    real = RealLock
+    __slots__ = ("__weakref__", "_lock", "_origin", "_relay", "holder", "number")
     _lock: Any
-    _made: str
+    _origin: str
     _relay: Relay
     holder: Racer | None
     number: int
@@ -63,7 +63,7 @@ class Lock(metaclass=_StandsIn):
         if relay is None or frame.f_globals.get("__name__") == "importlib._bootstrap":
             return _allocate()
         kind = Notice if frame.f_code is _WAIT else Lock
-        return made(kind, relay, frame)
+        return made(kind, relay, _origin(relay, frame))
 
     def acquire(self, blocking: bool = True, timeout: float = -1) -> bool:
         """Get it, and tell whether that was possible."""
@@ -110,7 +110,7 @@ class Lock(metaclass=_StandsIn):
 
     @property
     def _name(self) -> str:
-        return f"{self.number}, made at {self._made}" if self._made else str(self.number)
+        return self._origin if self.number < 0 else f"{self.number}, {self._origin}".removesuffix(", ")
 
     def _wait(self, racer: Racer, touch: Touch, blocking: bool, timeout: float) -> bool:
         """Try it until it is given."""
@@ -157,34 +157,50 @@ class Notice(Lock):
         return "a notice that nobody gives"
 
 
-def made(kind: type[Lock], relay: Relay, frame: Any) -> Lock:
-    """Make a lock that takes turns in a relay; `frame` is who makes it."""
+def made(kind: type[Lock], relay: Relay, origin: str, number: int = 0) -> Lock:
+    """Make a lock that takes turns in a relay; `origin` is what to tell it by. Without a number it gets the next."""
     lock: Lock = object.__new__(kind)
     lock._lock = _allocate()
     lock._relay = relay
-    lock._made = place(relay.line(frame))
+    lock._origin = origin
     lock.holder = None
-    relay.locks += 1
-    lock.number = relay.locks
+    relay.locks += not number
+    lock.number = number or relay.locks
     return lock
+
+
+def _origin(relay: Relay, frame: Any) -> str:
+    line = relay.line(frame)
+    return f"made at {place(line)}" if line else ""
 
 
 class RLock(threading._RLock, metaclass=_StandsIn):  # type: ignore[misc]  # the one that is written in Python
     """A lock that its owner may have several times, on top of one that takes turns."""
 
-    real = _RealRLock
+    real = RealRLock
 
     def __new__(cls) -> Any:
         """Make one, or a real one in a thread that has nothing to do with a race, or for an import."""
         frame = sys._getframe(1)
         if here.relay is None or frame.f_globals.get("__name__") == "importlib._bootstrap":
-            return _RealRLock()
+            return RealRLock()
         return super().__new__(cls)
 
     def __init__(self) -> None:
-        super().__init__()
         assert here.relay is not None
-        self._block = made(Lock, here.relay, sys._getframe(1))
+        self._begin(made(Lock, here.relay, _origin(here.relay, sys._getframe(1))))
+
+    @classmethod
+    def on(cls, lock: Lock) -> RLock:
+        """Make one on top of a lock."""
+        reentrant: RLock = object.__new__(cls)
+        reentrant._begin(lock)
+        return reentrant
+
+    def _begin(self, lock: Lock) -> None:
+        self._block = lock
+        self._owner = None
+        self._count = 0
 
 
 class SimpleQueue(metaclass=_StandsIn):
@@ -266,7 +282,7 @@ _STAND_INS: list[tuple[Any, Any]] = [
     (_allocate, Lock),
     (threading.Lock, Lock),
     (threading.RLock, RLock),
-    (_RealRLock, RLock),
+    (RealRLock, RLock),
     (_real_simple_queue, SimpleQueue),
     (_real_sleep, _sleep),
     (_real_monotonic, _monotonic),

@@ -14,6 +14,7 @@ import traceback
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from pytest_wfstate.faults._old_locks import OldLocks
 from pytest_wfstate.faults._relay import Abandoned, Racer, Relay, here
 from pytest_wfstate.faults._stepping import By, Spots, UnderTest, stepping
 from pytest_wfstate.faults._waits import Waits
@@ -43,6 +44,7 @@ class Threads:
         self._under_test = UnderTest()
         self._stepping = stepping(Spots(by, self._under_test))
         self._waits = Waits()
+        self._old_locks = OldLocks(self._under_test, [setup, *clients])
         self._is_rehearsed = False
         self.shared: Any = None
         """What the clients of the last schedule shared."""
@@ -64,6 +66,14 @@ class Threads:
 
     def _follow(self, choices: Choices) -> Run:
         relay = Relay(len(self._clients), choices, self._under_test)
+        self._old_locks.replace(relay)
+        try:
+            self._race_all(relay)
+        finally:
+            self._old_locks.restore()
+        return relay.run
+
+    def _race_all(self, relay: Relay) -> None:
         self.shared = self._made(relay)
         self._under_test.include(self.shared)
         threads = [self._thread(racer, client) for racer, client in zip(relay.racers, self._clients, strict=True)]
@@ -79,7 +89,6 @@ class Threads:
                 gc.enable()
         for thread in threads:
             thread.join(0 if relay.run.stuck else self._timeout)
-        return relay.run
 
     def _made(self, relay: Relay) -> Any:
         """Make what is shared, with locks that take turns."""

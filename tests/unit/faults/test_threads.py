@@ -143,14 +143,18 @@ class TestSteps:
         package = tmp_path / "site-packages" / "installed_counter"
         package.mkdir(parents=True)
         (package / "__init__.py").write_text(
+            "import threading\n"
+            "_lock = threading.Lock()\n"
             "class Installed:\n"
             "    def __init__(self):\n        self.n = 0\n"
             "    def add(self):\n        n = self.n\n        self.n = n + 1\n"
+            "    def add_under_lock(self):\n        with _lock:\n            self.add()\n"
         )
         monkeypatch.syspath_prepend(str(package.parent))
         from installed_counter import Installed  # type: ignore[import-not-found]
 
         assert counted(Installed, lambda counter: counter.add(), "line", 1) == {1, 2}
+        assert counted(Installed, lambda counter: counter.add_under_lock(), "line", 1) == {2}
 
 
 class TestSchedules:
@@ -284,6 +288,54 @@ class TestLocks:
         assert type(rlock) is type(threading.RLock())
 
 
+_of_module = threading.Lock()
+
+
+class ClassLocked(Counter):
+    """Counts under a lock that all counters share, since before the race."""
+
+    lock = threading.Lock()
+    rlock = threading.RLock()
+    condition = threading.Condition()
+
+    def add_under(self, lock: Any) -> None:
+        with lock, lock if lock is self.rlock else contextlib.nullcontext():
+            self.add_in_two_lines()
+
+
+class TestOldLocks:
+    @pytest.mark.parametrize("name", ["lock", "rlock", "condition"])
+    def test_one_of_a_class_takes_turns(self, name: str) -> None:
+        def client(counter: ClassLocked) -> None:
+            counter.add_under(getattr(counter, name))
+
+        before = getattr(ClassLocked, name)
+        assert counted(ClassLocked, client, "line", 1) == {2}
+        assert getattr(ClassLocked, name) is before
+
+    def test_one_of_a_module_takes_turns(self) -> None:
+        def client(counter: ClassLocked) -> None:
+            counter.add_under(_of_module)
+
+        assert counted(ClassLocked, client, "line", 1) == {2}
+
+    def test_one_of_a_closure_takes_turns(self) -> None:
+        lock = threading.Lock()
+
+        def client(counter: ClassLocked) -> None:
+            counter.add_under(lock)
+
+        assert counted(ClassLocked, client, "line", 1) == {2}
+
+    def test_it_is_named_in_a_deadlock(self) -> None:
+        def client(_: Any) -> None:
+            ClassLocked.lock.acquire()
+            ClassLocked.lock.acquire()
+
+        ((run, _), *_) = explored(Counter, client, preemptions=0)
+        assert re.search(r"for the lock \S*test_threads\.ClassLocked\.lock, which client 1 has", run.stuck)
+
+
 class TestHandovers:
     def test_an_event(self) -> None:
         class Box:
@@ -399,12 +451,12 @@ class TestStuck:
         assert run.stuck == "client 1 took 10,000 turns and did not come to its end"
 
     def test_a_client_that_hangs_is_told(self) -> None:
-        lock = threading.Lock()  # it is not of the race, so nobody can take turns at it
-        with lock:
-            ((run, _), *_) = explored(Counter, lambda _: lock.acquire(), preemptions=0, timeout=0.2)
+        locks = [threading.Lock()]  # nobody finds it there, so it takes no turns
+        with locks[0]:
+            ((run, _), *_) = explored(Counter, lambda _: locks[0].acquire(), preemptions=0, timeout=0.2)
         assert run.stuck.startswith("client 1 did not come to its next turn, or to its end, in time, and is at ")
-        assert "lock.acquire()" in run.stuck
-        assert "a lock takes turns if it is made by setup or by a client" in run.stuck
+        assert "locks[0].acquire()" in run.stuck
+        assert "a lock does if it is made by setup or by a client" in run.stuck
 
     def test_what_is_stuck_leaves_no_thread_behind(self) -> None:
         before = set(threading.enumerate())
