@@ -16,8 +16,14 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 from pytest_wfstate.faults.ops import Line
-from pytest_wfstate.faults.schedule import Choices, Progress, Run, Stuck, Touch, Turn
+from pytest_wfstate.faults.schedule import Choices, Key, Progress, Run, Stuck, Touch, Turn
 from pytest_wfstate.faults.words import short
+
+MEMORY: frozenset[Key] = frozenset({("memory", 0, "")})
+"""What every turn in memory writes: nobody can tell which objects it reaches, so any two may matter to each other.
+
+That of a lock does too: what follows it, up to the next line, is done in the same turn.
+"""
 
 _MOST = 10_000  # turns of one client in one schedule
 _WAKES = 100  # times that time may go by in vain, with nobody left to wait for
@@ -119,7 +125,7 @@ class Relay:
             return
         if self._granted:
             self._granted = False
-            self._took(racer, Touch("end", ""))
+            self._took(racer, Touch("end", "", writes=MEMORY))
         self._settle(racer)
         self.run.results[racer.number] = result
         self._left.discard(racer.number)
@@ -262,10 +268,10 @@ class Racer:
         """Wait for the turn of an operation that is about to be made."""
         self.relay.take(self, touch)
 
-    def touch(self, kind: str, what: str = "", frame: Any = None, **more: Any) -> Touch:
+    def touch(self, kind: str, what: str = "", keys: frozenset[Key] = frozenset()) -> Touch:
         """Say what is about to be done, and where."""
-        line = self.relay.line(frame or sys._getframe(1))
-        return Touch(kind, what or place(line), line, held=self.held, **more)
+        line = self.relay.line(sys._getframe(1))
+        return Touch(kind, what or place(line), line, writes=MEMORY | keys, held=self.held)
 
     def sleep(self, seconds: float | None) -> None:
         """Let others go on instead of waiting: for a time, or for what they may do."""

@@ -19,16 +19,13 @@ from pathlib import Path
 from typing import Any, Literal, Protocol
 
 from pytest_wfstate.errors import WfstateError
-from pytest_wfstate.faults._relay import here, place
+from pytest_wfstate.faults._relay import MEMORY, here, place
 from pytest_wfstate.faults.log import is_installed, is_users
 from pytest_wfstate.faults.ops import Line
-from pytest_wfstate.faults.schedule import Key, Touch
+from pytest_wfstate.faults.schedule import Touch
 
 By = Literal["line", "opcode"]
 """What a client takes a turn at."""
-
-MEMORY: frozenset[Key] = frozenset({("memory", 0, "")})
-"""What a step writes: nobody can tell which objects it reaches, so any two may matter to each other."""
 
 _PACKAGE = str(Path(__file__).parents[1]) + os.sep
 _OURS_UNDER_TEST = tuple(f"{_PACKAGE}{part}{os.sep}" for part in ("stores", "zoo", "adapters"))

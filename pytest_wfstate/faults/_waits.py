@@ -123,7 +123,7 @@ class Lock(metaclass=_StandsIn):
         return True
 
     def _touch(self, kind: str, racer: Racer) -> Touch:
-        return racer.touch(kind, self._name, sys._getframe(2), writes=frozenset({("lock", self.number, "")}))
+        return racer.touch(kind, self._name, frozenset({("lock", self.number, "")}))
 
     def _look_outside(self) -> None:
         relay = self._relay

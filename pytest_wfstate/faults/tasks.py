@@ -16,8 +16,8 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from pytest_wfstate.faults._relay import Abandoned, abandon, place
-from pytest_wfstate.faults._stepping import MEMORY, UnderTest
+from pytest_wfstate.faults._relay import MEMORY, Abandoned, abandon, place
+from pytest_wfstate.faults._stepping import UnderTest
 from pytest_wfstate.faults.ops import Line
 from pytest_wfstate.faults.schedule import PROGRESS, Choices, Failed, Progress, Run, Stuck, Touch, Turn
 

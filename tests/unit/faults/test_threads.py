@@ -219,6 +219,21 @@ class TestSchedules:
         ((run, _), *_) = explored(Counter, functools.partial(max, 1), functools.partial(max, 1), preemptions=0)
         assert [turn.touch.kind for turn in run.turns] == ["end", "end"]
 
+    @pytest.mark.parametrize("by", ["line", "opcode"])
+    def test_pruning_loses_no_outcome(self, by: By) -> None:
+        def locked(counter: LockedCounter) -> None:
+            with counter.lock: counter.n += 1  # fmt: skip  # noqa: E701 - nothing is a turn between lock and unlock
+
+        def unlocked(counter: LockedCounter) -> None:
+            n = counter.n
+            counter.n = n + 10
+
+        def outcomes(prune: bool) -> set[int]:
+            with contextlib.closing(Threads(LockedCounter, [locked, unlocked], by=by)) as threads:
+                return {threads.shared.n for _ in Search(threads, 2 if by == "line" else 1, prune)}
+
+        assert outcomes(prune=True) == outcomes(prune=False) >= {10, 11}
+
 
 class TestLocks:
     @pytest.mark.parametrize("by", ["line", "opcode"])
@@ -242,7 +257,7 @@ class TestLocks:
             *[("line", frozenset({(number, True)}))] * 4,  # one more for the end of `with`
             ("unlock", frozenset({(number, True)})),
         ]
-        assert run.turns[1].touch.writes == run.turns[-1].touch.writes == {("lock", number, "")}
+        assert run.turns[1].touch.writes == run.turns[-1].touch.writes == {("lock", number, ""), ("memory", 0, "")}
 
     def test_a_reentrant_lock_is_given_again_to_who_has_it(self) -> None:
         class Reentrant(LockedCounter):
