@@ -51,6 +51,7 @@ class Counter:
 
     def __init__(self) -> None:
         self.n = 0
+        self.m = 0
 
     def add(self) -> None:
         self.n += 1
@@ -219,20 +220,34 @@ class TestSchedules:
         ((run, _), *_) = explored(Counter, functools.partial(max, 1), functools.partial(max, 1), preemptions=0)
         assert [turn.touch.kind for turn in run.turns] == ["end", "end"]
 
-    @pytest.mark.parametrize("by", ["line", "opcode"])
-    def test_pruning_loses_no_outcome(self, by: By) -> None:
-        def locked(counter: LockedCounter) -> None:
-            with counter.lock: counter.n += 1  # fmt: skip  # noqa: E701 - nothing is a turn between lock and unlock
+    def test_pruning_loses_no_outcome(self) -> None:
+        def one(counter: LockedCounter) -> None:
+            # fmt: off
+            counter.m += 1; counter.lock.acquire(); counter.n += 1; counter.lock.release()  # noqa: E702 - one line
+            # fmt: on
+            counter.n += 1
 
-        def unlocked(counter: LockedCounter) -> None:
-            n = counter.n
-            counter.n = n + 10
+        def other(counter: LockedCounter) -> list[tuple[int, int]]:
+            seen = [(counter.m, counter.n)]
+            seen.append((counter.m, counter.n))
+            return seen
 
-        def outcomes(prune: bool) -> set[int]:
-            with contextlib.closing(Threads(LockedCounter, [locked, unlocked], by=by)) as threads:
-                return {threads.shared.n for _ in Search(threads, 2 if by == "line" else 1, prune)}
+        def outcomes(prune: bool) -> set[str]:
+            with contextlib.closing(Threads(LockedCounter, [one, other])) as threads:
+                return {repr(run.results[1]) for run in Search(threads, 3, prune)}
 
-        assert outcomes(prune=True) == outcomes(prune=False) >= {10, 11}
+        assert outcomes(prune=True) == outcomes(prune=False) >= {"[(1, 0), (1, 1)]"}
+
+    def test_what_is_done_only_once_is_done_before(self) -> None:
+        @functools.cache
+        def costly() -> int:
+            made = 1
+            made += 1
+            return made
+
+        with contextlib.closing(Threads(Counter, [lambda _: costly(), Counter.add])) as threads:
+            runs = [threads.run(()) for _ in range(2)]
+        assert runs[0] == runs[1]
 
 
 class TestLocks:
@@ -533,12 +548,8 @@ class TestAsyncClients:
         assert counted(Counter, client, "line", 1) == {1, 2}
 
     def test_it_takes_a_turn_where_it_goes_on_after_an_await(self) -> None:
-        async def zero() -> int:
-            await asyncio.sleep(0)
-            return 0
-
         async def client(counter: Counter) -> None:
-            counter.n = counter.n + 1 + await zero()
+            counter.n = counter.n + await asyncio.sleep(0, 1)
 
         assert counted(Counter, client, "line", 1) == {1, 2}
 
