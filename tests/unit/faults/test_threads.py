@@ -122,6 +122,12 @@ class TestSteps:
         errors = {str(run.results[0].error) for run, _ in found if isinstance(run.results[0], Failed)}
         assert errors == {"dictionary changed size during iteration"}
 
+    def test_a_function_of_one_line_takes_a_turn_each_time(self) -> None:
+        one_line: Client = lambda counter: (counter.n, counter.m)  # noqa: E731 - that is what is asked here
+        with contextlib.closing(Threads(Counter, [one_line, one_line])) as threads:
+            runs = [threads.run(()) for _ in range(2)]
+        assert [[turn.touch.kind for turn in run.turns] for run in runs] == [["line", "line"]] * 2
+
     def test_a_turn_says_where_it_was_taken(self) -> None:
         with contextlib.closing(Threads(Counter, [Counter.add, Counter.add], by="opcode")) as threads:
             run = threads.run(())
@@ -521,6 +527,18 @@ class TestUnseen:
             pool.submit(int).result()  # its thread is there
             ((run, _), *_) = explored(Counter, lambda counter: pool.submit(counter.add).result(), preemptions=0)
         assert run.unseen == ["work that is handed to another thread"]
+
+    def test_a_pool_that_a_client_makes(self) -> None:
+        def client(counter: Counter) -> None:
+            with ThreadPoolExecutor(1) as pool:
+                pool.submit(counter.add).result()
+
+        before = set(threading.enumerate())
+        ((run, _), *_) = explored(Counter, client, preemptions=0)
+        assert run.unseen == ["work that is handed to another thread"]
+        for thread in set(threading.enumerate()) - before:
+            thread.join(10)
+        assert set(threading.enumerate()) <= before
 
     def test_an_event_loop_in_another_thread(self) -> None:
         store = as_sync(MemoryEffectStore())
