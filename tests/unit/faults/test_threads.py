@@ -1,4 +1,4 @@
-"""Clients in threads: every line and opcode is a turn, nobody waits for ever, and nothing is left behind."""
+"""Clients in threads: every line and opcode is a turn, who is stuck is told, and nothing is left behind."""
 
 from __future__ import annotations
 
@@ -20,57 +20,12 @@ from typing import Any
 
 import pytest
 
-from pytest_wfstate import MemoryEffectStore, MemoryPausedStore, as_sync, samples
+from pytest_wfstate import MemoryEffectStore, MemoryPausedStore, samples
 from pytest_wfstate.faults._stepping import By
-from pytest_wfstate.faults.schedule import PROGRESS, Failed, Run, Search, turns_taken
+from pytest_wfstate.faults.schedule import PROGRESS, Failed, Search, turns_taken
 from pytest_wfstate.faults.threads import Threads
-
-Client = Callable[[Any], Any]
-
-
-def explored(
-    setup: Callable[[], Any],
-    *clients: Client,
-    by: By = "line",
-    preemptions: int = 1,
-    timeout: float = 20,
-    seen: Callable[[Any], Any] = lambda shared: shared,
-) -> list[tuple[Run, Any]]:
-    """Run all schedules; give each with what is to be seen of the shared object then."""
-    threads = Threads(setup, clients, timeout, by=by)
-    with contextlib.closing(threads):
-        return [(run, seen(threads.shared)) for run in Search(threads, preemptions)]
-
-
-def results(found: list[tuple[Run, Any]]) -> set[tuple[Any, ...]]:
-    return {tuple(run.results[client] for client in sorted(run.results)) for run, _ in found}
-
-
-class Counter:
-    """Counts without a lock."""
-
-    def __init__(self) -> None:
-        self.n = 0
-        self.m = 0
-
-    def add(self) -> None:
-        self.n += 1
-
-    def add_in_two_lines(self) -> None:
-        n = self.n
-        self.n = n + 1
-
-
-class LockedCounter(Counter):
-    """Counts under a lock."""
-
-    def __init__(self, lock: Callable[[], Any] = threading.Lock) -> None:
-        super().__init__()
-        self.lock = lock()
-
-    def add(self) -> None:
-        with self.lock:
-            self.add_in_two_lines()
+from tests.unit.faults import racing
+from tests.unit.faults.racing import Client, Counter, LockedCounter, counted, explored, results
 
 
 class UnlockedPausedStore(MemoryPausedStore):
@@ -79,12 +34,6 @@ class UnlockedPausedStore(MemoryPausedStore):
     def __init__(self) -> None:
         super().__init__()
         self._lock = contextlib.nullcontext()  # type: ignore[assignment]
-
-
-def counted(setup: Callable[[], Any], client: Client, by: By, preemptions: int) -> set[int]:
-    found = explored(setup, client, client, by=by, preemptions=preemptions, seen=lambda counter: counter.n)
-    assert not any(run.strayed or run.stuck for run, _ in found)
-    return {n for _, n in found}
 
 
 class TestSteps:
@@ -134,7 +83,7 @@ class TestSteps:
         (turn, *_) = run.turns
         assert turn.touch.line is not None
         assert turn.touch.line.text == "self.n += 1"
-        assert turn.touch.path.startswith(f"test_threads.py:{turn.touch.line.number} LOAD_ATTR")
+        assert turn.touch.path.startswith(f"racing.py:{turn.touch.line.number} LOAD_ATTR")
         assert turn.touch.writes == {("memory", 0, "")}
 
     def test_neither_the_standard_library_nor_the_lab_takes_turns(self) -> None:
@@ -144,7 +93,7 @@ class TestSteps:
 
         with contextlib.closing(Threads(LockedCounter, [client, client])) as threads:
             run = threads.run(())
-        assert {turn.touch.line.path for turn in run.turns if turn.touch.line} == {__file__}
+        assert {turn.touch.line.path for turn in run.turns if turn.touch.line} == {__file__, racing.__file__}
 
     def test_an_installed_store_takes_turns(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         package = tmp_path / "site-packages" / "installed_counter"
@@ -256,186 +205,6 @@ class TestSchedules:
         assert runs[0] == runs[1]
 
 
-class TestLocks:
-    @pytest.mark.parametrize("by", ["line", "opcode"])
-    @pytest.mark.parametrize("lock", ["Lock", "RLock", "Semaphore", "Condition"])
-    def test_a_lock_prevents_a_lost_update(self, lock: str, by: By) -> None:
-        setup = functools.partial(LockedCounter, lambda: getattr(threading, lock)())
-        found = explored(
-            setup, LockedCounter.add, LockedCounter.add, by=by, preemptions=1, seen=lambda counter: counter.n
-        )
-        assert {n for _, n in found} == {2}
-        assert not any(run.strayed or run.stuck or run.unseen for run, _ in found)
-        assert any(turn.blocked for run, _ in found for turn in run.turns)
-
-    def test_a_turn_tells_the_locks_that_its_client_has(self) -> None:
-        with contextlib.closing(Threads(LockedCounter, [LockedCounter.add])) as threads:
-            run = threads.run(())
-        number = 1
-        assert [(turn.touch.kind, turn.touch.held) for turn in run.turns] == [
-            ("line", frozenset()),
-            ("lock", frozenset()),
-            *[("line", frozenset({(number, True)}))] * 4,  # one more for the end of `with`
-            ("unlock", frozenset({(number, True)})),
-        ]
-        assert run.turns[1].touch.writes == run.turns[-1].touch.writes == {("lock", number, ""), ("memory", 0, "")}
-
-    def test_a_reentrant_lock_is_given_again_to_who_has_it(self) -> None:
-        class Reentrant(LockedCounter):
-            def __init__(self) -> None:
-                super().__init__(threading.RLock)
-
-            def twice(self) -> None:
-                with self.lock:
-                    self.add()
-                    self.add()
-
-        found = explored(Reentrant, Reentrant.twice, Reentrant.add, preemptions=2, seen=lambda counter: counter.n)
-        assert {n for _, n in found} == {3}
-
-    def test_a_lock_that_is_only_tried_is_refused(self) -> None:
-        def attempt(counter: LockedCounter) -> bool:
-            if not counter.lock.acquire(blocking=False):
-                return False
-            counter.add_in_two_lines()
-            counter.lock.release()
-            return True
-
-        assert results(explored(LockedCounter, attempt, attempt)) == {(True, True), (True, False), (False, True)}
-
-    def test_time_goes_by_for_who_waits_with_a_limit(self) -> None:
-        def hold(lock: Any) -> bool:
-            lock.acquire()
-            return True
-
-        def wait(lock: Any) -> bool:
-            return bool(lock.acquire(timeout=3600))
-
-        began = time.monotonic()
-        ((run, _), *_) = explored(lambda: threading.Lock(), hold, wait, preemptions=0)
-        assert run.results == {0: True, 1: False}
-        assert time.monotonic() - began < 60
-
-    def test_what_is_no_lock_of_a_race_is_a_real_one(self) -> None:
-        with contextlib.closing(Threads(Counter, [Counter.add])) as threads:
-            threads.run(())
-            lock, rlock = threading.Lock(), threading.RLock()
-        assert type(lock) is type(threading.Lock())
-        assert type(rlock) is type(threading.RLock())
-
-
-_of_module = threading.Lock()
-
-
-class ClassLocked(Counter):
-    """Counts under a lock that all counters share, since before the race."""
-
-    lock = threading.Lock()
-    rlock = threading.RLock()
-    condition = threading.Condition()
-
-    def add_under(self, lock: Any) -> None:
-        with lock, lock if lock is self.rlock else contextlib.nullcontext():
-            self.add_in_two_lines()
-
-
-class TestOldLocks:
-    @pytest.mark.parametrize("name", ["lock", "rlock", "condition"])
-    def test_one_of_a_class_takes_turns(self, name: str) -> None:
-        def client(counter: ClassLocked) -> None:
-            counter.add_under(getattr(counter, name))
-
-        before = getattr(ClassLocked, name)
-        assert counted(ClassLocked, client, "line", 1) == {2}
-        assert getattr(ClassLocked, name) is before
-
-    def test_one_of_a_module_takes_turns(self) -> None:
-        def client(counter: ClassLocked) -> None:
-            counter.add_under(_of_module)
-
-        assert counted(ClassLocked, client, "line", 1) == {2}
-
-    def test_one_of_a_closure_takes_turns(self) -> None:
-        lock = threading.Lock()
-
-        def client(counter: ClassLocked) -> None:
-            counter.add_under(lock)
-
-        assert counted(ClassLocked, client, "line", 1) == {2}
-
-    def test_it_is_named_in_a_deadlock(self) -> None:
-        def client(_: Any) -> None:
-            ClassLocked.lock.acquire()
-            ClassLocked.lock.acquire()
-
-        ((run, _), *_) = explored(Counter, client, preemptions=0)
-        assert re.search(r"for the lock \S*test_threads\.ClassLocked\.lock, which client 1 has", run.stuck)
-
-
-class TestHandovers:
-    def test_an_event(self) -> None:
-        class Box:
-            def __init__(self) -> None:
-                self.full = threading.Event()
-                self.value = ""
-
-            def put(self) -> None:
-                self.value = "here"
-                self.full.set()
-
-            def get(self) -> str:
-                self.full.wait()
-                return self.value
-
-        found = explored(Box, Box.get, Box.put)
-        assert results(found) == {("here", None)}
-        assert not any(run.stuck or run.strayed for run, _ in found)
-
-    def test_a_condition(self) -> None:
-        class Box:
-            def __init__(self) -> None:
-                self.changed = threading.Condition()
-                self.values: list[int] = []
-
-            def put(self) -> None:
-                with self.changed:
-                    self.values.append(1)
-                    self.changed.notify()
-
-            def get(self) -> int:
-                with self.changed:
-                    self.changed.wait_for(lambda: self.values)
-                    return self.values.pop()
-
-        assert results(explored(Box, Box.get, Box.put)) == {(1, None)}
-
-    @pytest.mark.parametrize("kind", ["Queue", "SimpleQueue"])
-    def test_a_queue(self, kind: str) -> None:
-        def get(shared: Any) -> Any:
-            return shared.get()
-
-        def put(shared: Any) -> None:
-            shared.put("here")
-
-        assert results(explored(lambda: getattr(queue, kind)(), get, put)) == {("here", None)}
-
-    def test_a_limit_to_waiting_runs_out_when_nobody_goes_on(self) -> None:
-        def get(shared: Any) -> Any:
-            with contextlib.suppress(queue.Empty):
-                return shared.get(timeout=3600)
-            return "nothing"
-
-        assert results(explored(lambda: queue.Queue(), get, get)) == {("nothing", "nothing")}
-
-    def test_who_sleeps_lets_others_go_on(self) -> None:
-        def patient(shared: list[str]) -> str:
-            while not shared:
-                time.sleep(3600)
-            return shared[0]
-
-        assert results(explored(list, patient, lambda shared: shared.append("here"))) == {("here", None)}
-
-
 class TestStuck:
     def test_a_deadlock_is_told_with_who_waits_for_what(self) -> None:
         class Two:
@@ -501,60 +270,6 @@ class TestStuck:
         for thread in set(threading.enumerate()) - before:
             thread.join(10)
         assert set(threading.enumerate()) <= before
-
-
-class TestUnseen:
-    def test_a_thread_of_a_client(self) -> None:
-        def client(counter: Counter) -> None:
-            thread = threading.Thread(target=counter.add)
-            thread.start()
-            thread.join()
-
-        ((run, _), *_) = explored(Counter, client, preemptions=0)
-        assert run.unseen == ["work that is handed to another thread"]
-
-    def test_a_thread_of_the_shared_object(self) -> None:
-        def setup() -> queue.Queue[int]:
-            made: queue.Queue[int] = queue.Queue()
-            threading.Thread(target=lambda: made.put(1)).start()
-            return made
-
-        ((run, _), *_) = explored(setup, lambda shared: shared.get(), preemptions=0)
-        assert run.unseen == ["work that is handed to another thread"]
-
-    def test_a_pool(self) -> None:
-        with ThreadPoolExecutor(1) as pool:
-            pool.submit(int).result()  # its thread is there
-            ((run, _), *_) = explored(Counter, lambda counter: pool.submit(counter.add).result(), preemptions=0)
-        assert run.unseen == ["work that is handed to another thread"]
-
-    def test_a_pool_that_a_client_makes(self) -> None:
-        def client(counter: Counter) -> None:
-            with ThreadPoolExecutor(1) as pool:
-                pool.submit(counter.add).result()
-
-        before = set(threading.enumerate())
-        ((run, _), *_) = explored(Counter, client, preemptions=0)
-        assert run.unseen == ["work that is handed to another thread"]
-        for thread in set(threading.enumerate()) - before:
-            thread.join(10)
-        assert set(threading.enumerate()) <= before
-
-    def test_an_event_loop_in_another_thread(self) -> None:
-        store = as_sync(MemoryEffectStore())
-        store.load_checkpoint("t")
-        ((run, _), *_) = explored(Counter, lambda _: store.load_checkpoint("t"), preemptions=0)
-        assert run.unseen == ["work that is handed to another thread"]
-
-    @pytest.mark.parametrize("lock", ["flock", "lockf"])
-    def test_a_lock_on_a_file_fools_nobody(self, tmp_path: Path, lock: str) -> None:
-        def client(path: Path) -> None:
-            with open(path / "lock", "w") as file:
-                getattr(fcntl, lock)(file, fcntl.LOCK_EX)
-                path.exists()
-
-        found = explored(lambda: tmp_path, client, client)
-        assert all("a lock on a file" in run.unseen[0] for run, _ in found)
 
 
 class TestAsyncClients:
