@@ -262,6 +262,20 @@ def _hands_on(real: Any) -> Any:
     return hand_on
 
 
+def _start(self: threading.Thread) -> None:
+    """Start a thread as if there were no race: who starts it waits for it, and it takes no turns."""
+    relay, client = here.relay, here.client
+    if relay is None:
+        return _real_start(self)
+    relay.cannot_see(_HANDED_ON)
+    here.relay, here.client = None, None
+    try:
+        self._started = threading.Event()  # type: ignore[attr-defined]
+        return _real_start(self)
+    finally:
+        here.relay, here.client = relay, client
+
+
 def _flock(fd: Any, operation: int, /) -> Any:
     return _real_flock(fd, _at_once(operation))
 
@@ -293,7 +307,7 @@ _STAND_INS: list[tuple[Any, Any]] = [
 _METHODS: list[tuple[Any, str, Any]] = [
     (_Selector, "select", _select),
     (asyncio.BaseEventLoop, "run_in_executor", _run_in_executor),
-    (threading.Thread, "start", _hands_on(_real_start)),
+    (threading.Thread, "start", _start),
     (ThreadPoolExecutor, "submit", _hands_on(_real_submit)),
 ]
 _rebinding = Rebinding()
