@@ -33,12 +33,12 @@ class Footprint:
 
     def clashes_with(self, other: Footprint) -> bool:
         """Tell whether it matters to this one, while it has to wait, that the other is made first."""
-        if self.kind in _FREEING and other.kind == "lock":
-            return False  # who waits for a lock does nothing before it is free
         if (self.writes & other.reads) | (self.reads & other.writes):
             return True
-        # Two new names in a folder do not matter to each other, only to who lists it.
-        return any(kind != "listing" for kind, _ in self.writes & other.writes)
+        # Two new names in a folder do not matter to each other, only to who lists it; nor does it matter when a lock is
+        # freed to who waits for it.
+        harmless = {"listing", "lock"} if self.kind in _FREEING and other.kind == "lock" else {"listing"}
+        return any(kind not in harmless for kind, _ in self.writes & other.writes)
 
     def excludes(self, other: Footprint, unmade: frozenset[str]) -> bool:
         """Tell whether the other cannot be made while this one waits, for the locks that its client holds.
