@@ -42,6 +42,8 @@ class Said(NamedTuple):
 class Processes:
     """Clients in processes of their own, and their home."""
 
+    shared: Any = None
+
     def __init__(
         self, home: Home, clients: Sequence[Callable[..., Any]], timeout: float = 30, *, mortal: bool = False
     ) -> None:

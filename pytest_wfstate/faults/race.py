@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 import hashlib
 from collections.abc import Callable, Generator, Iterator, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from pytest_wfstate.faults.clients import Processes
 from pytest_wfstate.faults.crash import Settings, Unmeasured, need_measured, need_no_loop
@@ -24,6 +25,7 @@ from pytest_wfstate.faults.violation import named
 # A failure is shown at the line of the test that asked for it.
 __tracebackhide__ = True
 
+By = Literal["line", "opcode", "await"]
 Client = Callable[..., Any]
 TIMEOUT = 30.0  # seconds for a client to come to its next operation
 
@@ -39,6 +41,8 @@ class Outcome:
     """What a check gets to see: where the clients have been, and what each of them gave."""
 
     home: Path
+    shared: Any
+    """What `setup` had given for clients in memory."""
     results: tuple[Any, ...]
     """For each client what it returned, or the exception that it raised, or a `Died` if it was killed."""
     acked: tuple[list[Any], ...]
@@ -56,6 +60,8 @@ class Interleavings:
 
     clients: int
     preemptions: int
+    by: By | None = None
+    """What clients in memory take turns at."""
     tried: int = 0
     """Schedules that were run and checked."""
     pruned: int = 0
@@ -121,21 +127,26 @@ class Schedules:
         clients: Sequence[Client],
         check: Client,
         *,
-        preemptions: int = 2,
+        preemptions: int | None = None,
         crash: bool = False,
+        by: By | None = None,
         unmeasured: Unmeasured = "fail",
     ) -> Interleavings:
         """Run `clients` in every order in which they can take turns at their file operations, and check each outcome.
 
-        `preemptions` is how often a client is stopped that could have gone on. With `crash`, one client is also really
-        killed, at each of its points, and the others go on.
+        `preemptions` is how often a client is stopped that could have gone on: 2, or 1 by opcode. With `crash`, one
+        client is also really killed, wherever it has changed something, and the others go on.
+
+        With `by`, nothing is on files: `setup()` makes what the clients share in memory, anew each time, and they are
+        called with it. They are threads that take turns at each `"line"` or `"opcode"` of its code, or tasks of one
+        event loop that take turns at each `"await"`.
 
         Raises:
             RaceBug: the check does not accept an outcome, or the clients cannot come to their ends.
             NotMeasured: the lab could not see what the clients did.
         """
         need_no_loop("race", "explore")
-        exploration = self._exploration(setup, clients, check, preemptions, crash=crash)
+        exploration = self._exploration(setup, clients, check, preemptions, by, crash=crash)
         with self._telling(exploration.result):
             run(exploration.steps())
         need_measured(exploration.result, unmeasured)
@@ -147,12 +158,13 @@ class Schedules:
         clients: Sequence[Client],
         check: Client,
         *,
-        preemptions: int = 2,
+        preemptions: int | None = None,
         crash: bool = False,
+        by: By | None = None,
         unmeasured: Unmeasured = "fail",
     ) -> Interleavings:
         """Do what `explore` does, from a running event loop. `setup` and `check` run on it."""
-        exploration = self._exploration(setup, clients, check, preemptions, crash=crash)
+        exploration = self._exploration(setup, clients, check, preemptions, by, crash=crash)
         with self._telling(exploration.result):
             await arun(exploration.steps())
         need_measured(exploration.result, unmeasured)
@@ -165,12 +177,22 @@ class Schedules:
             progress.acked.append(value)
 
     def _exploration(
-        self, setup: Client | None, clients: Sequence[Client], check: Client, preemptions: int, *, crash: bool
+        self,
+        setup: Client | None,
+        clients: Sequence[Client],
+        check: Client,
+        preemptions: int | None,
+        by: By | None,
+        *,
+        crash: bool,
     ) -> _Exploration:
+        bound = (1 if by == "opcode" else 2) if preemptions is None else preemptions
         if len(clients) < 2:
             raise ValueError(f"there {'is 1 client' if clients else 'are no clients'}. It takes two to race.")
-        if preemptions < 0:
+        if bound < 0:
             raise ValueError(f"preemptions is {preemptions!r}. It is how often a client may be stopped: from 0 up.")
+        if by is not None:
+            _check_by(by, setup, crash=crash)
         need_real_disk()
         home = self._folders.enter_context(memory_home(self._settings.home))
         return _Exploration(
@@ -178,8 +200,8 @@ class Schedules:
             home,
             setup,
             check,
-            lambda: Processes(home, clients, TIMEOUT, mortal=crash),
-            Interleavings(len(clients), preemptions),
+            functools.partial(_clients, home, setup, clients, by, crash=crash),
+            Interleavings(len(clients), bound, by),
             self._explorations + 1,
         )
 
@@ -192,6 +214,27 @@ class Schedules:
         finally:
             self._failed |= result.verdict != "CLEAN"
             self._settings.done(result)
+
+
+def _check_by(by: By, setup: Client | None, *, crash: bool) -> None:
+    if by not in get_args(By):
+        raise ValueError(f"by is {by!r}. It is one of {', '.join(get_args(By))}, or None for clients on files.")
+    if setup is None:
+        raise ValueError(f"setup is None with by={by!r}. It makes what the clients share in memory: give a function.")
+    if crash:
+        raise ValueError(f"crash=True with by={by!r}: a thread cannot be killed, and memory does not survive it.")
+
+
+def _clients(home: Home, setup: Client | None, clients: Sequence[Client], by: By | None, *, crash: bool) -> Clients:
+    if by is None or setup is None:
+        return Processes(home, clients, TIMEOUT, mortal=crash)
+    if by == "await":
+        from pytest_wfstate.faults.tasks import Tasks
+
+        return Tasks(setup, clients, TIMEOUT)
+    from pytest_wfstate.faults.threads import Threads
+
+    return Threads(setup, clients, TIMEOUT, by=by)
 
 
 class _Exploration:
@@ -218,7 +261,7 @@ class _Exploration:
 
     def steps(self) -> Steps:
         """Do it all. Gives the calls to make."""
-        if self._setup is not None:
+        if self._setup is not None and self.result.by is None:
             yield self._setup, (self._home.path,)
         clients = self._make_clients()
         self._began = now()
@@ -238,7 +281,7 @@ class _Exploration:
         search, bounds = Search(clients, self.result.preemptions), self._settings.bounds
         for schedule in search:
             self._count(search)
-            error = yield from self._judge(schedule)
+            error = yield from self._judge(schedule, clients)
             if error is not None and search.runs == 1 and not schedule.stuck:
                 raise CheckFails(
                     f"your check fails without a race: {named(error)}. It was given what the clients came to one after "
@@ -261,9 +304,13 @@ class _Exploration:
 
     def _need_turns(self, schedule: Run) -> None:
         if all(turn.touch.kind == "end" for turn in schedule.turns):
-            self.result.reasons.append("no client did anything below home: work in the folder that clients are given")
+            self.result.reasons.append(
+                "no client did anything below home: work in the folder that clients are given"
+                if self.result.by is None
+                else "no client ran any code that takes turns: that of the test and of what setup gives"
+            )
 
-    def _judge(self, schedule: Run) -> Generator[Call, Any, BaseException | None]:
+    def _judge(self, schedule: Run, clients: Clients) -> Generator[Call, Any, BaseException | None]:
         """Check what a schedule came to; give what speaks against it."""
         if schedule.unseen:
             seen = ", ".join(dict.fromkeys(schedule.unseen))
@@ -278,22 +325,22 @@ class _Exploration:
         if schedule.stuck:
             return RuntimeError(schedule.stuck)
         try:
-            yield self._check, (self._outcome(schedule),)
+            yield self._check, (self._outcome(schedule, clients),)
         except FAILURES as error:
             return error
         return None
 
-    def _outcome(self, schedule: Run) -> Outcome:
+    def _outcome(self, schedule: Run, clients: Clients) -> Outcome:
         results = [_result(result) for _, result in sorted(schedule.results.items())]
         acked = [schedule.acked.get(client, []) for client in range(len(results))]
-        return Outcome(self._home.path, tuple(results), tuple(acked), tuple(schedule.turns))
+        return Outcome(self._home.path, clients.shared, tuple(results), tuple(acked), tuple(schedule.turns))
 
     def _violated(self, clients: Clients, choices: Choices, counts: str = "{0}.") -> Steps:
         """Run a schedule that failed once more, to see the lines that did it, and tell it."""
         schedule = clients.run(choices, lines=True)
-        content, links = self._home.content(), self._home.links()
+        content = (self._home.content(), self._home.links()) if self.result.by is None else None
         kept_at = self._settings.keep(self._home) if self._settings.keep else None
-        error = yield from self._judge(schedule)
+        error = yield from self._judge(schedule, clients)
         if error is None:
             if not self.result.reasons:
                 self.result.reasons.append(
@@ -301,14 +348,13 @@ class _Exploration:
                     "besides the files, such as time or chance, must stand still"
                 )
             return
-        replay = str(ReplayId(self._ordinal, race=race_id(schedule)))
+        replay = str(ReplayId(self._ordinal, race=race_id(schedule, self.result.by)))
         self.result.verdict, self.result.replay = "VIOLATED", replay
         test = self._settings.test
         text = report(
             schedule,
             error,
             content,
-            links,
             counts.format(self.result),
             kept_at,
             (test, replay) if test else None,
@@ -319,24 +365,24 @@ class _Exploration:
         assert replay.race is not None
         self.result.replayed, self.result.tried = True, 1
         schedule = clients.run(replay.race.choices)
-        if race_id(schedule) != replay.race:
+        if race_id(schedule, self.result.by) != replay.race:
             raise TraceChanged(
                 f"'{replay}' is of another run: the clients do not do now what they did then. Run the test without "
                 "--wfstate-replay."
             )
-        error = yield from self._judge(schedule)
+        error = yield from self._judge(schedule, clients)
         if error is not None:
             yield from self._violated(clients, replay.race.choices, "This is one schedule, replayed.")
 
 
-def race_id(schedule: Run) -> RaceId:
+def race_id(schedule: Run, by: By | None) -> RaceId:
     """Give what a schedule is known by: who went on, and the shape of what they did, whatever the files were called."""
     numbers: dict[str, int] = {}
     shape = [
         (turn.client, turn.touch.kind, numbers.setdefault(turn.touch.path, len(numbers)), turn.blocked)
         for turn in schedule.turns
     ]
-    return RaceId(tuple(schedule.choices), hashlib.sha256(repr(shape).encode()).hexdigest()[:8])
+    return RaceId(by or "race", tuple(schedule.choices), hashlib.sha256(repr(shape).encode()).hexdigest()[:8])
 
 
 def _result(result: Any) -> Any:

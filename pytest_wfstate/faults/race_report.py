@@ -23,17 +23,17 @@ class RaceBug(Violation):
 def report(
     schedule: Run,
     error: BaseException,
-    content: Content,
-    links: Mapping[str, str],
+    disk: tuple[Content, Mapping[str, str]] | None,
     counts: str,
     kept_at: str | None,
     replay: tuple[str, str] | None,
 ) -> str:
-    """Write the whole report; `replay` is the test and the replay id."""
+    """Write the whole report; `disk` is what is on it, if there is one, `replay` the test and the replay id."""
     lines = [_headline(schedule), "", *table(schedule), ""]
     for client, result in sorted(schedule.results.items()):
         lines += paragraph(f"client {client + 1}", _came_to(result))
-    lines += paragraph("on the disk", held(content, links))
+    if disk:
+        lines += paragraph("on the disk", held(*disk))
     if schedule.stuck:
         lines += paragraph("it came to", [schedule.stuck])
     else:
@@ -105,6 +105,7 @@ class _Cells:
         """Say what was done, how it failed if it did, and at which line; the file is said once if it is one."""
         failed = f" ({turn.touch.error or 'waits'})" if turn.blocked or turn.touch.error else ""
         place = short(turn.touch.line) if turn.touch.line else ""
+        place = "" if place and turn.touch.path.startswith(place) else place  # the turn is at the line itself
         where = f"  :{place.rpartition(':')[2]}" if self._is_one_file and place else f"  {place}" if place else ""
         what, room = shown(str(turn.touch)), _WIDEST - len(failed) - len(where)
         return (what if len(what) <= room else f"{what[: room - 3]}...") + failed + where

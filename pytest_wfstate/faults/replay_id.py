@@ -22,7 +22,7 @@ _DIAL = r"\d+\.\d+\.\d+"
 _CRASH = rf"(?:kill|ext4|xfs|posix)-\d+-(?:0|{_DIAL}(?:_{_DIAL})*)-[0-9a-f]{{8}}"
 _FAILED = r"(?:short|E[0-9A-Z]+)-[1-9]\d*-[0-9a-f]{8}"
 _SPELL = r"(?:\d+\.[1-9]\d*|k\d+)"
-_RACE = rf"race-{_SPELL}(?:_{_SPELL})*-[0-9a-f]{{8}}"
+_RACE = rf"(?:race|line|opcode|await)-{_SPELL}(?:_{_SPELL})*-[0-9a-f]{{8}}"
 _ID = re.compile(
     rf"(?:(?P<ordinal>[1-9]\d*):)?"
     rf"(?:(?P<crashes>{_CRASH}(?:\+{_CRASH})?)|(?P<failed>{_FAILED})(?:\+(?P<later>{_CRASH}))?|(?P<race>{_RACE}))"
@@ -84,25 +84,27 @@ class FailedId:
 class RaceId:
     """A schedule of a replay id."""
 
+    by: str
+    """What clients took turns at: `race` is at file operations."""
     choices: Choices
     fingerprint: str
 
     @classmethod
     def read(cls, text: str) -> Self:
         """Read what `_RACE` matches."""
-        _, spells, fingerprint = text.split("-")
+        by, spells, fingerprint = text.split("-")
         choices: list[int] = []
         for spell in spells.split("_"):
             client, _, turns = spell.removeprefix("k").partition(".")
             choices += [int(client)] * int(turns) if turns else [killed(int(client))]
-        return cls(tuple(choices), fingerprint)
+        return cls(by, tuple(choices), fingerprint)
 
     def __str__(self) -> str:
         spells = [
             f"{client}.{len(list(turns))}" if client >= 0 else f"k{killed(client)}"
             for client, turns in itertools.groupby(self.choices)
         ]
-        return f"race-{'_'.join(spells)}-{self.fingerprint}"
+        return f"{self.by}-{'_'.join(spells)}-{self.fingerprint}"
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

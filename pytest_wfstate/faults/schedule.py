@@ -128,6 +128,9 @@ class Stuck(Exception):
 class Clients(Protocol):
     """Runs one schedule after the other, each from the same start."""
 
+    shared: Any
+    """What the clients of the last schedule shared, if that was in memory."""
+
     def run(self, choices: Choices, *, lines: bool = False) -> Run:
         """Follow `choices`, and then let whoever runs run on as long as possible; `lines` are those of the user's."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -84,8 +85,16 @@ def _verb(name: str) -> str:
 def _race(suite: Harness, some: Sequence[Contest], *, crash: bool = False) -> None:
     if suite.medium == "server":
         pytest.skip("does not apply to medium 'server': turns of a server cannot be taken. Storms race it")
+    if suite.medium == "memory" and crash:
+        pytest.skip("does not apply to medium 'memory': who is killed takes it along")
     lab: Race = suite._request.getfixturevalue("_wfstate_race")
     preemptions = (_PREEMPTIONS_OF_DYING if crash else PREEMPTIONS)[suite._profile]
     matches = [Match(suite._handles, suite.contract, suite._specification, one, lab.ack) for one in some]
     for match in rehearsed(suite, matches):
-        lab.explore(match.setup, match.clients, match.check, preemptions=preemptions, crash=crash)
+        if suite.medium == "disk":
+            lab.explore(match.setup, match.clients, match.check, preemptions=preemptions, crash=crash)
+        else:
+            begin = functools.partial(match.setup_in_memory, suite._home)
+            lab.explore(begin, match.clients, match.check, by="opcode", preemptions=1)
+            if suite._profile == "thorough":  # one preemption by line is one by opcode
+                lab.explore(begin, match.clients, match.check, by="line", preemptions=2)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 from pytest_wfstate.contracts.base import Call, Contract
 from pytest_wfstate.errors import Violation
@@ -116,8 +117,16 @@ class Match:
             for call in self._contest.before:
                 handles.outcome(BEFORE, call)
 
-    def _client(self, calls: Sequence[Call]) -> Callable[[Path], Results]:
-        def client(home: Path) -> Results:
+    def setup_in_memory(self, new_home: Callable[[], Path]) -> tuple[Path, Any]:
+        """Do what was done before, on a new store; give its home, and the store, whose code takes turns."""
+        home = new_home()
+        self.setup(home)
+        with self._handles(home) as handles:
+            return home, handles[BEFORE]
+
+    def _client(self, calls: Sequence[Call]) -> Callable[[Any], Results]:
+        def client(shared: Path | tuple[Path, Any]) -> Results:
+            home = shared if isinstance(shared, Path) else shared[0]
             made = Results()
             with self._handles(home) as handles:
                 for call in calls:
@@ -136,7 +145,8 @@ class Match:
             Violation: there is none.
         """
         entries = [*self._before(), *self._of_workers(ended)]
-        entries += self._after(ended.home, len(ended.turns), entries)
+        home = ended.shared[0] if ended.shared else ended.home
+        entries += self._after(home, len(ended.turns), entries)
         key = repr([entry.outcome for entry in entries]) + _order(entries)
         if key not in self._verdicts:
             unexplained = check(entries, self._specification)
