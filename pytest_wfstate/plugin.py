@@ -381,6 +381,8 @@ def _server(request: pytest.FixtureRequest, name: str, start: Callable[[], Serve
         return
     try:
         server = start()
+    except ValueError as error:
+        pytest.fail(f"{request.fixturename} was parametrized wrongly: {error}", pytrace=False)
     except NoServer as error:
         if _setting(request.config, "servers", SERVERS) == "required":
             pytest.fail(f"{error} It is a failure because wfstate_servers is required.", pytrace=False)

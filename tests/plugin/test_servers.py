@@ -126,6 +126,22 @@ def test_a_test_can_ask_for_a_redis_that_keeps_nothing(pytester: pytest.Pytester
     run("--wfstate-redis-url=made-up").assert_outcomes(passed=1)
 
 
+def test_an_unknown_kind_of_server_is_one_clear_line(pytester: pytest.Pytester, run: Run) -> None:
+    pytester.makepyfile(
+        """
+        import pytest
+
+        @pytest.mark.parametrize("redis_server", ["eternal"], indirect=True)
+        def test_it(redis_server): pass
+        """
+    )
+    result = run()
+    result.assert_outcomes(errors=1)
+    told = "redis_server was parametrized wrongly: a Redis server of kind 'eternal' is unknown. Choose among: durable, "
+    assert f"{told}volatile." in result.outlines
+    assert "plugin.py" not in result.stdout.str()
+
+
 def test_every_worker_of_xdist_has_a_server_of_its_own(pytester: pytest.Pytester) -> None:
     pytester.makepyfile(
         """

@@ -100,7 +100,7 @@ def test_an_error_can_be_read_where_nothing_was_loaded_yet() -> None:
 
 
 @pytest.mark.parametrize("contract", ["Effect", "Paused", "Resume", "Snapshot", "Run"])
-@pytest.mark.parametrize("backend", ["Memory", "File"])
+@pytest.mark.parametrize("backend", ["Memory", "File", "Redis"])
 def test_every_contract_has_a_store_of_every_backend(contract: str, backend: str) -> None:
     protocol = getattr(pytest_wfstate, f"{contract}Store")
     assert issubclass(getattr(pytest_wfstate, f"{backend}{contract}Store"), protocol)

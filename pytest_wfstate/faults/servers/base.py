@@ -48,7 +48,7 @@ class Server:
         self._folder = Path(tempfile.mkdtemp(prefix=f"wfstate-{self.scheme}-"))
         self._log = self._folder / "log"
         self._password = secrets.token_hex()  # else every user of this machine could have it do what it may do
-        self._port = _free_port()
+        self._port = free_port()
         self._process: Process | None = None
         self._account: dict[str, Any] = {}
 
@@ -126,7 +126,7 @@ class Server:
         )
 
 
-def _free_port() -> int:
+def free_port() -> int:
     """Find a port that nobody listens on, each process of xdist another one whatever seeds its random numbers."""
     ports = random.SystemRandom()
     while True:

@@ -172,13 +172,13 @@ def test_a_recovery_that_is_sent_again_counts_what_it_did(pair: Any) -> None:
 
 
 def test_a_complete_that_is_sent_again_frees_no_new_claim(pair: Any) -> None:
+    """It is of a worker that was restarted: one that names no owner."""
     one, other = pair(PAUSED)
-    one.save(samples.paused("a"))
-    one.claim("a")
+    other.save(samples.paused("a"))
+    other.claim("a")
 
     def start_again() -> None:
         other.save(samples.paused("a"))
-        one._claimed.clear()
         other.claim("a")
 
     Meanwhile(one, start_again)

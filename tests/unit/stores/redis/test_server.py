@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import socket
 import warnings
 from collections.abc import Iterator
 from typing import Any
@@ -13,6 +15,7 @@ from hypothesis import strategies as st
 from redis.crc import key_slot
 
 from pytest_wfstate import CorruptRecord, NotDurable, RedisPausedStore, RedisRunStore, Server, samples
+from pytest_wfstate.faults.servers.base import free_port
 from pytest_wfstate.faults.servers.redis import RedisServer
 from pytest_wfstate.stores.redis._keys import tagged
 from tests.unit.stores.handles import call, outcome
@@ -24,6 +27,12 @@ IDS = ["a", "}", "{", "{}", "a{b}c", "%7D", "a:b", "é\n🙂", "x" * 1024]
 
 class ClusterServer(RedisServer):
     """A cluster of one node: it refuses a script whose keys would be on two."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        # It also listens 10,000 ports above, which has to be below those of outgoing connections too.
+        while self._port > 22_000 or is_taken(self._port + 10_000):
+            self._port = free_port()
 
     def _prepare(self) -> None:
         super()._prepare()
@@ -37,6 +46,11 @@ class ClusterServer(RedisServer):
             assert "ok" in states
 
 
+def is_taken(port: int) -> bool:
+    with socket.socket() as one:
+        return one.connect_ex(("127.0.0.1", port)) == 0
+
+
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[Server]:
     with ClusterServer() as server:
@@ -47,8 +61,10 @@ def cluster() -> Iterator[Server]:
 @each
 @pytest.mark.parametrize("one", IDS)
 def test_stores_run_on_a_cluster(cluster: Server, kind: Kind, one: str) -> None:
-    with redis.RedisCluster.from_url(cluster.url) as client:
+    opened: Any = redis.RedisCluster.from_url(cluster.url)
+    with contextlib.closing(opened) as client:
         assert outcomes(kind.open(client), kind.calls(one)) == kind.expected(one)
+        client.disconnect_connection_pools()  # which closing it leaves to the garbage collector
 
 
 def slots(client: Any, store: Any) -> set[int]:
