@@ -45,7 +45,11 @@ if TYPE_CHECKING:
         CorruptRecord,
         Hangs,
         InvalidId,
+        LostConnection,
+        MissingExtra,
+        NewerSchema,
         NotFound,
+        UnusableDatabase,
         Violation,
         WfstateError,
         WouldHang,
@@ -80,6 +84,13 @@ if TYPE_CHECKING:
         MemoryRunStore,
         MemorySnapshotStore,
     )
+    from pytest_wfstate.stores.sql import (
+        SqlEffectStore,
+        SqlPausedStore,
+        SqlResumeStore,
+        SqlRunStore,
+        SqlSnapshotStore,
+    )
 
 __all__ = [
     "AdapterFails",
@@ -108,12 +119,15 @@ __all__ = [
     "FrozenClock",
     "Hangs",
     "InvalidId",
+    "LostConnection",
     "MemoryEffectStore",
     "MemoryPausedStore",
     "MemoryResumeStore",
     "MemoryRunStore",
     "MemorySnapshotStore",
+    "MissingExtra",
     "NeverReached",
+    "NewerSchema",
     "NoRealDisk",
     "NotFound",
     "NotMeasured",
@@ -126,11 +140,17 @@ __all__ = [
     "SideEffectRecord",
     "Snapshot",
     "SnapshotStore",
+    "SqlEffectStore",
+    "SqlPausedStore",
+    "SqlResumeStore",
+    "SqlRunStore",
+    "SqlSnapshotStore",
     "Stage",
     "StageStep",
     "StepKind",
     "TaskStatus",
     "TraceChanged",
+    "UnusableDatabase",
     "Violation",
     "WfstateError",
     "Workflow",
@@ -155,6 +175,7 @@ _HOMES = (
     "faults.crash",
     "faults.frozen_clock",
     "faults.fake_disk",
+    "stores.sql",
 )
 
 

@@ -13,7 +13,11 @@ __all__ = [
     "CorruptRecord",
     "Hangs",
     "InvalidId",
+    "LostConnection",
+    "MissingExtra",
+    "NewerSchema",
     "NotFound",
+    "UnusableDatabase",
     "Violation",
     "WfstateError",
     "WouldHang",
@@ -66,6 +70,30 @@ class CannotLock(WfstateError, OSError):
 
 class WouldHang(WfstateError, RuntimeError):
     """A blocking call that would wait for the very thread it is made in."""
+
+    __module__ = "pytest_wfstate"
+
+
+class MissingExtra(WfstateError, ImportError):
+    """A store needs a package that is not installed with this one, but with one of its extras."""
+
+    __module__ = "pytest_wfstate"
+
+
+class LostConnection(WfstateError, ConnectionError):
+    """The server of a store cannot be reached, or was lost in the middle of a call; it says what came of that."""
+
+    __module__ = "pytest_wfstate"
+
+
+class UnusableDatabase(WfstateError, ValueError):
+    """A database that no store can be in."""
+
+    __module__ = "pytest_wfstate"
+
+
+class NewerSchema(WfstateError, RuntimeError):
+    """The tables of a store were made by a later release, and may mean what this one does not know."""
 
     __module__ = "pytest_wfstate"
 
