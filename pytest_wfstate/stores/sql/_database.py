@@ -87,7 +87,7 @@ class Database:
                 if not error.connection_invalidated:
                     raise
                 raise LostConnection(
-                    f"the connection to {self} was lost while a change was committed: {error.orig}. Nobody can tell "
+                    f"the connection to {self} was lost while a change was committed: {_said(error)}. Nobody can tell "
                     "whether it was made. Look whether it is there before you make it again."
                 ) from error
             return result
@@ -113,7 +113,7 @@ class Database:
             return self.engine.connect()
         except DBAPIError as error:
             raise LostConnection(
-                f"there is no connection to {self}: {error.orig}. Nothing was changed. "
+                f"there is no connection to {self}: {_said(error)}. Nothing was changed. "
                 "See that the server runs, or that the folder of the file exists and can be written to."
             ) from error
 
@@ -130,9 +130,13 @@ class Database:
             if not error.connection_invalidated:
                 raise
             raise LostConnection(
-                f"the connection to {self} was lost twice: {error.orig}. Nothing was changed. "
+                f"the connection to {self} was lost twice: {_said(error)}. Nothing was changed. "
                 "See what ends connections, and make the call again."
             ) from error
+
+
+def _said(error: DBAPIError) -> str:
+    return " ".join(str(error.orig).split()).rstrip(".")
 
 
 def _changed_nothing(error: DBAPIError) -> bool:

@@ -70,6 +70,7 @@ class Sqlite:
             yield
 
     def begin(self, connection: Connection, *, writes: bool) -> None:
+        connection.begin()
         _leave_transaction(connection)
         if "wfstate" not in connection.info:
             connection.exec_driver_sql("PRAGMA synchronous=FULL")
@@ -155,4 +156,4 @@ def _leave_transaction(connection: Connection) -> None:
     """End the transaction that an engine of the user's may begin by itself: it would be of the wrong kind."""
     driver: Any = connection.connection.driver_connection
     if driver.in_transaction:
-        driver.rollback()
+        connection.exec_driver_sql("ROLLBACK")

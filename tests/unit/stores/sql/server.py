@@ -32,35 +32,39 @@ class Server:
         self._folder = folder
         self._programs = programs
         self.url = f"postgresql://postgres@/postgres?host={folder}"
-        self._run("initdb", "-D", "data", "-U", "postgres", "-A", "trust", "-E", "UTF8", "--no-sync")
+        self._run("initdb", "-D", "data", "-U", "postgres", "-A", "trust", "-E", "UTF8", "--no-sync").wait()
         self.start()
 
     def start(self) -> None:
         """Start it, and wait until it answers."""
-        options = f"-k {self._folder} -c listen_addresses= -c max_connections=100 -c restart_after_crash=off"
-        self._run("pg_ctl", "-D", "data", "-w", "-t", "60", "-l", "log", "-o", options, "start")
+        options = {"listen_addresses": "", "unix_socket_directories": str(self._folder), "max_connections": "100"}
+        self._process = self._run("postgres", "-D", "data", *(f"--{name}={value}" for name, value in options.items()))
+        while self._run("pg_isready", "-q", "-h", str(self._folder)).wait() != 0:
+            assert self._process.poll() is None, (self._folder / "log").read_text()
 
     def kill(self) -> None:
-        """Kill it, as if the process had crashed."""
-        pid = int((self._folder / "data" / "postmaster.pid").read_text().split()[0])
+        """Kill it and all its children, as if the machine had run out of memory."""
+        pid = self._process.pid
         children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
         for one in [pid, *map(int, children)]:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(one, signal.SIGKILL)
+        self._process.wait()
 
     def stop(self) -> None:
         """Stop it for good."""
-        self._run("pg_ctl", "-D", "data", "-m", "immediate", "stop")
+        self._process.send_signal(signal.SIGQUIT)
+        self._process.wait()
 
-    def _run(self, program: str, *args: str) -> None:
-        subprocess.run(
-            [self._programs / program, *args],
-            cwd=self._folder,
-            check=True,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-            user="nobody" if os.getuid() == 0 else None,
-        )
+    def _run(self, program: str, *args: str) -> subprocess.Popen[bytes]:
+        with (self._folder / "log").open("ab") as log:
+            return subprocess.Popen(
+                [self._programs / program, *args],
+                cwd=self._folder,
+                stdout=log,
+                stderr=log,
+                user="nobody" if os.getuid() == 0 else None,
+            )
 
 
 @contextlib.contextmanager

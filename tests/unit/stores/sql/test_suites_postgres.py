@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import ClassVar
 
 import pytest
 from sqlalchemy import create_engine
 
 from pytest_wfstate import SqlEffectStore, SqlPausedStore, SqlResumeStore, SqlRunStore, SqlSnapshotStore
 from pytest_wfstate.suites import EffectSuite, PausedSuite, ResumeSuite, RunSuite, SnapshotSuite
+from pytest_wfstate.suites.clauses import Medium
 from tests.unit.stores.sql.damage import tear
 from tests.unit.stores.sql.server import Server
 
@@ -16,7 +18,7 @@ from tests.unit.stores.sql.server import Server
 class OnPostgres:
     """Keeps each home in tables of its own."""
 
-    medium = "server"
+    medium: ClassVar[Medium] = "server"
 
     @pytest.fixture(autouse=True)
     def _server(self, postgres: Server) -> None:
