@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from pytest_wfstate.faults.frozen_clock import FrozenClock
     from pytest_wfstate.faults.race import Race
 
-BACKENDS = ("memory", "file")
+BACKENDS = ("memory", "file", "sqlite")
 PROFILES = ("quick", "default", "thorough")
 MODELS = ("kill", "ext4", "xfs", "posix")
 
@@ -256,10 +256,14 @@ def _store_fixture(protocol: str, what: str) -> Callable[..., Iterator[Any]]:
 
 
 def _open_store(protocol: str, backend: str, tmp_path_factory: pytest.TempPathFactory) -> Any:
-    module = importlib.import_module(f"pytest_wfstate.stores.{backend}")
+    import pytest_wfstate
+
     if backend == "memory":
-        return getattr(module, f"Memory{protocol}")()
-    return getattr(module, f"File{protocol}")(tmp_path_factory.mktemp(protocol.lower()))
+        return getattr(pytest_wfstate, f"Memory{protocol}")()
+    folder = tmp_path_factory.mktemp(protocol.lower())
+    if backend == "sqlite":
+        return getattr(pytest_wfstate, f"Sql{protocol}")(f"sqlite:///{folder}/state.db")
+    return getattr(pytest_wfstate, f"File{protocol}")(folder)
 
 
 @pytest.fixture

@@ -28,11 +28,14 @@ class Child:
         told, self._tell = os.pipe()
         self._said, say = os.pipe()
         self.pid = os.fork()
+        for end in (told, say) if self.pid else (self._tell, self._said):
+            os.close(end)  # so that a child ends with its parent
         if self.pid:
             return
         try:
             for thing in things:
-                os.read(told, 1)
+                if not os.read(told, 1):
+                    break
                 os.write(say, b"y" if thing() in (None, True) else b"n")
         finally:
             os.kill(os.getpid(), signal.SIGKILL)
