@@ -22,6 +22,7 @@ from pytest_wfstate.stores.sql._schema import Schema
 T = TypeVar("T")
 Work = Callable[[Connection], T]
 
+_SCHEMA = "wfstate schema"  # the lock of who makes or drops tables
 _ROLLED_BACK = {"40001", "40P01"}  # serialization_failure, deadlock_detected
 
 
@@ -31,14 +32,20 @@ class Database:
     def __init__(self, where: str | URL | Engine) -> None:
         self.engine, self._is_own = open_engine(where)
         self.dialect = dialect_of(self.engine)
-        self._schema: Schema | None = None  # as long as nobody knows whether it is made
+        self._unmade: Schema | None = None  # as long as nobody knows whether it is made
 
     def __str__(self) -> str:
         return shown(self.engine)
 
     def needs(self, schema: Schema) -> None:
-        """Have these tables made before the first call."""
-        self._schema = schema
+        """Have these tables made before the next call."""
+        self._unmade = schema
+
+    def drop(self, schema: Schema) -> None:
+        """Drop these tables, with all that is in them."""
+        self.dialect.find()
+        self._twice(lambda: self._change(schema.drop, _SCHEMA))
+        self.needs(schema)
 
     def read(self, work: Work[T]) -> T:
         """Do work that only looks, and sees one moment of the database."""
@@ -63,12 +70,12 @@ class Database:
             self.engine.dispose()
 
     def _get_ready(self) -> None:
-        schema = self._schema
+        schema = self._unmade
         if schema is not None:
             self.dialect.find()
             if not self._twice(lambda: self._look(lambda connection: schema.is_made(connection, str(self)))):
-                self._twice(lambda: self._change(schema.make, "wfstate schema"))
-            self._schema = None
+                self._twice(lambda: self._change(schema.make, _SCHEMA))
+            self._unmade = None
 
     def _look(self, work: Work[T]) -> T:
         with self.dialect.call(writes=False), self._connection() as connection:

@@ -8,6 +8,7 @@ disk before they acknowledge it, should somebody have told them otherwise.
 from __future__ import annotations
 
 import hashlib
+import sqlite3
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -76,13 +77,13 @@ class Sqlite:
             connection.exec_driver_sql("PRAGMA synchronous=FULL")
             self._keep_log(connection)
             connection.info["wfstate"] = True
-        connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")
+        _execute(connection, "BEGIN IMMEDIATE" if writes else "BEGIN")
 
     def lock(self, connection: Connection, name: str) -> None:
         """Nothing is left to do: who writes has the database for itself."""
 
     def commit(self, connection: Connection) -> None:
-        connection.exec_driver_sql("COMMIT")  # whatever mode of transactions the driver is in
+        _execute(connection, "COMMIT")  # whatever mode of transactions the driver is in
 
     def _keep_log(self, connection: Connection) -> None:
         """Have the database in WAL mode, which a file remembers.
@@ -154,6 +155,18 @@ def _number(name: str) -> int:
 
 def _leave_transaction(connection: Connection) -> None:
     """End the transaction that an engine of the user's may begin by itself: it would be of the wrong kind."""
+    if _driver(connection).in_transaction:
+        _execute(connection, "ROLLBACK")
+
+
+def _execute(connection: Connection, statement: str) -> None:
+    """Say something to SQLite that has no parameters and no result, which SQLAlchemy would make ten times as long."""
+    try:
+        _driver(connection).execute(statement)
+    except sqlite3.Error as error:
+        raise OperationalError(statement, None, error) from error
+
+
+def _driver(connection: Connection) -> sqlite3.Connection:
     driver: Any = connection.connection.driver_connection
-    if driver.in_transaction:
-        connection.exec_driver_sql("ROLLBACK")
+    return driver  # type: ignore[no-any-return]

@@ -43,6 +43,7 @@ def shown(engine: Engine) -> str:
 
 def _made(where: str | URL) -> Engine:
     url = _parsed(where)
+    _check_lasts(url)
     if url.get_backend_name() == "postgresql" and "+" not in url.drivername:
         url = url.set(drivername="postgresql+psycopg")
     model = _model(url)
@@ -83,16 +84,16 @@ def _check(engine: Engine) -> None:
     backend, driver = engine.dialect.name, engine.dialect.driver
     if DRIVERS.get(backend) != driver:
         raise _unusable(shown(engine), f"it is reached by {backend}+{driver}")
-    if backend == "sqlite":
-        _check_sqlite(engine)
-
-
-def _check_sqlite(engine: Engine) -> None:
-    if engine.url.database in (None, "", ":memory:") or "memory" in engine.url.query.get("mode", ""):
-        # Each connection would have a database of its own, which is gone when the connection is.
-        raise _unusable(shown(engine), "it is in memory, where nothing lasts")
-    if sqlite3.sqlite_version_info < (3, 35):
+    if backend == "sqlite" and sqlite3.sqlite_version_info < (3, 35):
         raise _unusable(shown(engine), f"this Python has SQLite {sqlite3.sqlite_version}, which has no RETURNING")
+    _check_lasts(engine.url)
+
+
+def _check_lasts(url: URL) -> None:
+    is_in_memory = url.database in (None, "", ":memory:") or "memory" in url.query.get("mode", "")
+    if url.get_backend_name() == "sqlite" and is_in_memory:
+        # Each connection would have a database of its own, which is gone when the connection is.
+        raise _unusable(url.render_as_string(), "it is in memory, where nothing lasts")
 
 
 def _unusable(where: str, why: str) -> UnusableDatabase:

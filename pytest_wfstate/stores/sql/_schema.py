@@ -16,6 +16,7 @@ from sqlalchemy import (
     Text,
     TypeDecorator,
     cast,
+    delete,
     insert,
     select,
     type_coerce,
@@ -68,8 +69,8 @@ class Schema:
         self._get_version = select(self._versions.c.version).where(self._versions.c.contract == contract)
 
     def table(self, name: str, *parts: SchemaItem) -> Table:
-        """Add a table."""
-        return Table(f"{self._prefix}_{name}", self._tables, *parts)
+        """Add a table. SQLite keeps rows in the order of their keys, and no second time to be found by them."""
+        return Table(f"{self._prefix}_{name}", self._tables, *parts, sqlite_with_rowid=False)
 
     def is_made(self, connection: Connection, where: str) -> bool:
         """Tell whether the tables are there.
@@ -92,6 +93,15 @@ class Schema:
         if self._version(connection) is None:
             self._tables.create_all(connection)
             connection.execute(insert(self._versions), {"contract": self._contract, "version": VERSION})
+
+    def drop(self, connection: Connection) -> None:
+        """Drop the tables, and the one of versions with the last of them."""
+        if self._version(connection) is not None:
+            own = [table for table in self._tables.tables.values() if table is not self._versions]
+            self._tables.drop_all(connection, own)
+            connection.execute(delete(self._versions).where(self._versions.c.contract == self._contract))
+            if connection.execute(select(self._versions.c.contract)).first() is None:
+                self._versions.drop(connection)
 
     def _version(self, connection: Connection) -> int | None:
         if not connection.dialect.has_table(connection, self._versions.name):

@@ -58,6 +58,10 @@ class SqlStore(Store, Generic[S]):
     def __repr__(self) -> str:
         return f"{type(self).__name__}({str(self._database)!r})"
 
+    def drop(self) -> None:
+        """Forget everything: drop the tables of this store. The next call makes them anew."""
+        self._database.drop(self._sql.schema)
+
     def close(self) -> None:
         self._database.close()
 

@@ -133,7 +133,7 @@ def test_a_fork_waits_for_the_calls_of_other_threads(on_sqlite: Place) -> None:
     other = sqlite3.connect(on_sqlite.url.removeprefix("sqlite:///"), isolation_level=None, check_same_thread=False)
     other.execute("BEGIN IMMEDIATE")
     begins, forks = threading.Event(), threading.Event()
-    event.listen(store._database.engine, "before_cursor_execute", lambda *_: begins.set())
+    event.listen(store._database.engine, "begin", lambda _: begins.set())
 
     def let_go() -> None:
         forks.wait()

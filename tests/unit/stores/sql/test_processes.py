@@ -103,7 +103,7 @@ def test_steps_of_several_processes_have_one_order(place: Place, workers: list[W
     for n, worker in enumerate(workers):
         worker.start("step", place, n * 40, 40)
     with as_sync(place.open(SqlRunStore)) as store:
-        seen = [[]]
+        seen: list[list[str]] = [[]]
         while any(worker.process.poll() is None for worker in workers) and len(seen[-1]) < 160:
             seen.append([step.step_id for step in store.list_steps("a")])
 

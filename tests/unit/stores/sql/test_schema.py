@@ -91,6 +91,20 @@ def test_a_later_release_may_have_tables_of_another_contract(place: Place) -> No
     assert look(place, SqlResumeStore, "load", ("a",)) is None
 
 
+def test_a_store_that_is_dropped_leaves_no_table_and_can_be_used_again(place: Place) -> None:
+    with place.open(SqlPausedStore) as store, place.open(SqlResumeStore) as other:
+        store.drop()
+        store.save(samples.paused("a"))
+        other.save(samples.resume_point("a"))
+        store.drop()
+        assert tables(place) == {"schema", "resume"}
+        assert store.list() == []
+        store.drop()
+        other.drop()
+        other.drop()
+        assert tables(place) == set()
+
+
 def test_a_prefix_keeps_stores_apart(place: Place) -> None:
     with place.open(SqlPausedStore) as one, SqlPausedStore(place.url, prefix=f"{place.prefix}x") as other:
         one.save(samples.paused("a"))

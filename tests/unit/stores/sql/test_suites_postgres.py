@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import pytest
 from sqlalchemy import create_engine
 
 from pytest_wfstate import SqlEffectStore, SqlPausedStore, SqlResumeStore, SqlRunStore, SqlSnapshotStore
+from pytest_wfstate.stores.sql.base import SqlStore
 from pytest_wfstate.suites import EffectSuite, PausedSuite, ResumeSuite, RunSuite, SnapshotSuite
 from pytest_wfstate.suites.clauses import Medium
 from tests.unit.stores.sql.damage import tear
@@ -20,9 +22,20 @@ class OnPostgres:
 
     medium: ClassVar[Medium] = "server"
 
+    store: type[SqlStore[Any]]
+
     @pytest.fixture(autouse=True)
-    def _server(self, postgres: Server) -> None:
+    def _leave_no_table(self, postgres: Server) -> Iterator[None]:
         self.url = postgres.url
+        self.used: set[str] = set()
+        yield
+        for prefix in self.used:
+            with self.store(self.url, prefix=prefix) as store:
+                store.drop()
+
+    def open(self, home: Path) -> SqlStore[Any]:
+        self.used.add(home.name)
+        return self.store(self.url, prefix=home.name)
 
     def torn(self, home: Path, contract: str, one: str) -> None:
         engine = create_engine(self.url.replace("postgresql", "postgresql+psycopg", 1))
@@ -31,40 +44,35 @@ class OnPostgres:
 
 
 class TestEffects(OnPostgres, EffectSuite):
-    def open(self, home: Path) -> SqlEffectStore:
-        return SqlEffectStore(self.url, prefix=home.name)
+    store = SqlEffectStore
 
     def corrupt(self, home: Path, id: str) -> None:  # noqa: A002
         self.torn(home, "effects", id)
 
 
 class TestPaused(OnPostgres, PausedSuite):
-    def open(self, home: Path) -> SqlPausedStore:
-        return SqlPausedStore(self.url, prefix=home.name)
+    store = SqlPausedStore
 
     def corrupt(self, home: Path, id: str) -> None:  # noqa: A002
         self.torn(home, "paused", id)
 
 
 class TestResume(OnPostgres, ResumeSuite):
-    def open(self, home: Path) -> SqlResumeStore:
-        return SqlResumeStore(self.url, prefix=home.name)
+    store = SqlResumeStore
 
     def corrupt(self, home: Path, id: str) -> None:  # noqa: A002
         self.torn(home, "resume", id)
 
 
 class TestSnapshots(OnPostgres, SnapshotSuite):
-    def open(self, home: Path) -> SqlSnapshotStore:
-        return SqlSnapshotStore(self.url, prefix=home.name)
+    store = SqlSnapshotStore
 
     def corrupt(self, home: Path, id: str) -> None:  # noqa: A002
         self.torn(home, "snapshots", id)
 
 
 class TestRuns(OnPostgres, RunSuite):
-    def open(self, home: Path) -> SqlRunStore:
-        return SqlRunStore(self.url, prefix=home.name)
+    store = SqlRunStore
 
     def corrupt(self, home: Path, id: str) -> None:  # noqa: A002
         self.torn(home, "runs", id)
