@@ -47,7 +47,9 @@ if TYPE_CHECKING:
         InvalidId,
         LostConnection,
         MissingExtra,
+        NewerSchema,
         NotFound,
+        UnusableDatabase,
         Violation,
         WfstateError,
         WouldHang,
@@ -91,6 +93,13 @@ if TYPE_CHECKING:
         RedisRunStore,
         RedisSnapshotStore,
     )
+    from pytest_wfstate.stores.sql import (
+        SqlEffectStore,
+        SqlPausedStore,
+        SqlResumeStore,
+        SqlRunStore,
+        SqlSnapshotStore,
+    )
     from pytest_wfstate.suites.race_lab import Died, Interleavings, Outcome, Race, RaceBug, Weather
 
 __all__ = [
@@ -132,6 +141,7 @@ __all__ = [
     "MemorySnapshotStore",
     "MissingExtra",
     "NeverReached",
+    "NewerSchema",
     "NoRealDisk",
     "NoServer",
     "NotDurable",
@@ -156,11 +166,17 @@ __all__ = [
     "SideEffectRecord",
     "Snapshot",
     "SnapshotStore",
+    "SqlEffectStore",
+    "SqlPausedStore",
+    "SqlResumeStore",
+    "SqlRunStore",
+    "SqlSnapshotStore",
     "Stage",
     "StageStep",
     "StepKind",
     "TaskStatus",
     "TraceChanged",
+    "UnusableDatabase",
     "Violation",
     "Weather",
     "WfstateError",
@@ -189,6 +205,7 @@ _HOMES = (
     "suites.race_lab",
     "faults.servers",
     "stores.redis",
+    "stores.sql",
 )
 
 

@@ -36,6 +36,34 @@ class {name}({suite}):
     def open(self, home):
         return stores.setdefault(home, {store}()).handle()
 """
+_SQL = """
+from pytest_wfstate.stores.sql import {store}
+from pytest_wfstate.suites import {suite}
+
+class {name}({suite}):
+    def open(self, home):
+        return {store}(f"sqlite:///{{home}}/state.db")
+"""
+_SQL_SERVER = """
+import pytest
+from pytest_wfstate.stores.sql import {store}
+from pytest_wfstate.suites import {suite}
+
+class {name}({suite}):
+    medium = "server"
+
+    def open(self, home):
+        self.used.add(home.name)
+        return {store}({url!r}, prefix=home.name)
+
+    @pytest.fixture(autouse=True)
+    def _leave_no_table(self):
+        self.used = set()
+        yield
+        for prefix in self.used:
+            with {store}({url!r}, prefix=prefix) as store:
+                store.drop()
+"""
 _FACTORY = """
 import pkgutil
 from pytest_wfstate.suites import {suite}
@@ -65,6 +93,8 @@ for animal in ANIMALS:
 del suite
 """
 
+_SOURCES = {"file": _FILE, "memory": _MEMORY, "sql": _SQL}
+
 
 class Unusable(WfstateError, ValueError):
     """What was asked for on the command line makes no sense."""
@@ -92,7 +122,7 @@ def targets(names: Sequence[str], contract: str | None, **settings: str | None) 
 
 def shipped() -> list[str]:
     """Name the stores of this package."""
-    return [f"{contract}.{backend}" for backend in ("file", "memory") for contract in SUITES]
+    return [f"{contract}.{backend}" for backend in _SOURCES for contract in SUITES]
 
 
 def animals(some: Sequence[Animal], *, full: bool) -> Session:
@@ -116,12 +146,16 @@ def all_clauses(contract: str | None = None) -> list[Clause]:
 
 def _target(name: str, number: int, contract: str | None, settings: dict[str, str | None]) -> Target:
     suite = f"TestStore{number}"
-    source = _own(name, suite, contract) if ":" in name else _shipped(name, suite, contract)
+    shipped_name, _, url = name.partition(":")
+    if url and shipped_name not in shipped():
+        source = _own(name, suite, contract)
+    else:
+        source = _shipped(shipped_name, url, suite, contract)
     given = [f"{suite}.{key} = {value!r}" for key, value in settings.items() if value is not None]
     return Target(name, suite, Session("\n".join([source, *given, ""]), (suite,)))
 
 
-def _shipped(name: str, suite: str, contract: str | None) -> str:
+def _shipped(name: str, url: str, suite: str, contract: str | None) -> str:
     if name not in shipped():
         raise Unusable(
             f"there is no store {name!r}. This package has: {', '.join(shipped())}. "
@@ -130,9 +164,19 @@ def _shipped(name: str, suite: str, contract: str | None) -> str:
     own, backend = name.split(".")
     if contract not in (None, own):
         raise Unusable(f"--contract is {contract}, and {name} is a store of the {own} contract. Leave one of them out.")
+    if url:
+        _check_url(name, backend, url)
     kind = SUITES[own].__name__.removesuffix("Suite")
-    source = {"file": _FILE, "memory": _MEMORY}[backend]
-    return source.format(name=suite, suite=f"{kind}Suite", store=f"{backend.capitalize()}{kind}Store")
+    source = _SQL_SERVER if url else _SOURCES[backend]
+    return source.format(name=suite, suite=f"{kind}Suite", store=f"{backend.capitalize()}{kind}Store", url=url)
+
+
+def _check_url(name: str, backend: str, url: str) -> None:
+    if backend != "sql" or not url.startswith("postgresql"):
+        raise Unusable(
+            f"{name} cannot be checked at {url!r}. A URL is that of a PostgreSQL server: {name.partition('.')[0]}.sql:"
+            "postgresql://user@host/database. Other stores are checked in folders of their own: leave it out."
+        )
 
 
 def _own(target: str, suite: str, contract: str | None) -> str:

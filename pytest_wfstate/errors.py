@@ -15,7 +15,9 @@ __all__ = [
     "InvalidId",
     "LostConnection",
     "MissingExtra",
+    "NewerSchema",
     "NotFound",
+    "UnusableDatabase",
     "Violation",
     "WfstateError",
     "WouldHang",
@@ -80,6 +82,18 @@ class MissingExtra(WfstateError, ImportError):
 
 class LostConnection(WfstateError, ConnectionError):
     """The server of a store cannot be reached, or was lost in the middle of a call; it says what came of that."""
+
+    __module__ = "pytest_wfstate"
+
+
+class UnusableDatabase(WfstateError, ValueError):
+    """A database that no store can be in."""
+
+    __module__ = "pytest_wfstate"
+
+
+class NewerSchema(WfstateError, RuntimeError):
+    """The tables of a store were made by a later release, and may mean what this one does not know."""
 
     __module__ = "pytest_wfstate"
 

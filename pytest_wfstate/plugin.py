@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from pytest_wfstate.faults.servers import GivenServer, Server
     from pytest_wfstate.suites.race_lab import Race
 
-BACKENDS = ("memory", "file")
+BACKENDS = ("memory", "file", "sqlite")
 PROFILES = ("quick", "default", "thorough")
 MODELS = ("kill", "ext4", "xfs", "posix")
 SERVERS = ("optional", "required")
@@ -263,10 +263,14 @@ def _store_fixture(protocol: str, what: str) -> Callable[..., Iterator[Any]]:
 
 
 def _open_store(protocol: str, backend: str, tmp_path_factory: pytest.TempPathFactory) -> Any:
-    module = importlib.import_module(f"pytest_wfstate.stores.{backend}")
+    import pytest_wfstate
+
     if backend == "memory":
-        return getattr(module, f"Memory{protocol}")()
-    return getattr(module, f"File{protocol}")(tmp_path_factory.mktemp(protocol.lower()))
+        return getattr(pytest_wfstate, f"Memory{protocol}")()
+    folder = tmp_path_factory.mktemp(protocol.lower())
+    if backend == "sqlite":
+        return getattr(pytest_wfstate, f"Sql{protocol}")(f"sqlite:///{folder}/state.db")
+    return getattr(pytest_wfstate, f"File{protocol}")(folder)
 
 
 @pytest.fixture

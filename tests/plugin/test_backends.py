@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pytest_wfstate.stores import file, memory
+from pytest_wfstate.stores import file, memory, sql
 from tests.plugin.conftest import Items, Run
 
 FIXTURES = {
@@ -36,13 +36,14 @@ def test_a_store_fixture_gives_a_store_of_its_contract_and_backend(
         f"""
         import pytest_wfstate
 
+        PREFIXES = {{"test_it[memory]": "Memory", "test_it[file]": "File", "test_it[sqlite]": "Sql"}}
+
         def test_it({fixture}, request):
-            prefix = "Memory" if request.node.name == "test_it[memory]" else "File"
-            assert type({fixture}) is getattr(pytest_wfstate, prefix + "{protocol}")
+            assert type({fixture}) is getattr(pytest_wfstate, PREFIXES[request.node.name] + "{protocol}")
             assert isinstance({fixture}, pytest_wfstate.{protocol})
         """
     )
-    run().assert_outcomes(passed=2)
+    run("--wfstate-backends=memory,file,sqlite").assert_outcomes(passed=3)
 
 
 @pytest.mark.usefixtures("one_test")
@@ -55,6 +56,7 @@ def test_a_store_fixture_gives_a_store_of_its_contract_and_backend(
         (" file , memory ", ["file", "memory"]),
         ("memory,memory", ["memory"]),
         ("file,,", ["file"]),
+        ("sqlite,memory", ["sqlite", "memory"]),
     ],
 )
 def test_the_option_chooses_the_backends_in_its_order(items: Items, option: str, expected: list[str]) -> None:
@@ -81,7 +83,7 @@ def test_the_option_beats_the_ini_setting(pytester: pytest.Pytester, items: Item
     assert items("--wfstate-backends=file") == ["test_it[file]"]
 
 
-KNOWN = "Choose among: memory, file."
+KNOWN = "Choose among: memory, file, sqlite."
 WRONG = [
     ("memory,redish", "names the unknown backend 'redish'. It was 'memory,redish'."),
     ("memory, Redish", "names the unknown backend 'Redish'. It was 'memory, Redish'."),
@@ -223,21 +225,33 @@ def test_two_stores_of_one_test_have_a_folder_each(pytester: pytest.Pytester, ru
     run("--wfstate-backends=file").assert_outcomes(passed=1)
 
 
+def test_two_stores_in_sqlite_have_a_database_each(pytester: pytest.Pytester, run: Run) -> None:
+    pytester.makepyfile(
+        """
+        def test_it(paused_store, resume_store, tmp_path):
+            assert repr(paused_store).startswith("SqlPausedStore('sqlite:///")
+            assert repr(paused_store).partition("(")[2] != repr(resume_store).partition("(")[2]
+            assert list(tmp_path.iterdir()) == []
+        """
+    )
+    run("--wfstate-backends=sqlite").assert_outcomes(passed=1)
+
+
 @pytest.mark.parametrize("outcome", ["passed", "failed"])
 def test_every_store_is_closed_after_its_test(
     pytester: pytest.Pytester, run: Run, monkeypatch: pytest.MonkeyPatch, outcome: str
 ) -> None:
     closed = []
-    stores = [getattr(module, name) for module in (memory, file) for name in module.__all__]
+    stores = [getattr(module, name) for module in (memory, file, sql) for name in module.__all__]
     for store in stores:
         monkeypatch.setattr(store, "close", lambda self: closed.append(type(self)))
     body = "pass" if outcome == "passed" else "assert False"
     pytester.makepyfile(test_each="\n".join(f"def test_{name}({name}): {body}" for name in FIXTURES))
-    run().assert_outcomes(**{outcome: 10})
+    run("--wfstate-backends=memory,file,sqlite").assert_outcomes(**{outcome: 15})
     assert sorted(closed, key=str) == sorted(stores, key=str)
 
 
 def test_the_help_names_the_known_backends(run: Run) -> None:
     result = run("--help")
     result.stdout.fnmatch_lines(["*--wfstate-backends=NAMES*", "*wfstate_backends (string):*"])
-    assert "memory, file" in result.stdout.str()
+    assert "memory, file, sqlite" in result.stdout.str()

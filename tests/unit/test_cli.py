@@ -208,6 +208,8 @@ def test_a_store_that_ends_the_process_is_told(capsys: pytest.CaptureFixture[str
         (["mine:Missing", "--contract", "paused"], ["mine has no Missing", "It has:", "Unsorted"]),
         (["mine:number", "--contract", "paused"], ["mine:number is 12", "cannot be called", "factory(home)"]),
         (["nowhere:x", "--contract", "paused"], ["nowhere cannot be imported", "looked for in", "Run the command in"]),
+        (["paused.sql:sqlite:///x.db"], ["'sqlite:///x.db'", "paused.sql:postgresql://", "folders of their own"]),
+        (["paused.file:postgresql://x"], ["paused.file cannot be checked at", "leave it out"]),
         (["paused.file", "--contract", "runs"], ["--contract is runs", "paused contract", "Leave one of them out"]),
         (["resume.file", "-k", "nothing"], ["-k 'nothing' chooses no clause", "resume.file", "wfstate clauses"]),
     ],
@@ -291,5 +293,10 @@ def test_an_animal_that_is_not_there_is_a_usage_error(capsys: pytest.CaptureFixt
     assert "no animal's name begins with unicorn" in capsys.readouterr().err
 
 
+def test_a_store_in_sqlite_can_be_checked(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["check", "paused.sql", "-k", "paused.claim"]) == 0
+    assert cells(capsys.readouterr().out.splitlines()[1])[:2] == ["paused.sql", "2/2"]
+
+
 def test_every_shipped_store_can_be_named() -> None:
-    assert len(shipped()) == 2 * len(SUITES)
+    assert len(shipped()) == 3 * len(SUITES)

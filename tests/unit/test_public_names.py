@@ -44,7 +44,7 @@ def test_a_public_name_of_a_part_is_exported(home: str, name: str) -> None:
 
 
 def test_contracts_stores_and_errors_are_among_the_parts() -> None:
-    assert {"errors", "contracts", "stores.memory", "stores.file", "stores.colour"} <= set(HOMES)
+    assert {"errors", "contracts", "stores.memory", "stores.file", "stores.sql", "stores.colour"} <= set(HOMES)
 
 
 def test_nothing_else_is_exported() -> None:
@@ -100,7 +100,7 @@ def test_an_error_can_be_read_where_nothing_was_loaded_yet() -> None:
 
 
 @pytest.mark.parametrize("contract", ["Effect", "Paused", "Resume", "Snapshot", "Run"])
-@pytest.mark.parametrize("backend", ["Memory", "File", "Redis"])
+@pytest.mark.parametrize("backend", ["Memory", "File", "Sql", "Redis"])
 def test_every_contract_has_a_store_of_every_backend(contract: str, backend: str) -> None:
     protocol = getattr(pytest_wfstate, f"{contract}Store")
     assert issubclass(getattr(pytest_wfstate, f"{backend}{contract}Store"), protocol)
@@ -116,6 +116,28 @@ def test_importing_the_package_loads_none_of_its_parts() -> None:
         "import sys, pytest_wfstate; print([m for m in sys.modules if m.startswith(('pydantic', 'pytest_wfstate.'))])"
     )
     assert python(code) == "[]"
+
+
+def test_no_store_loads_sqlalchemy_before_one_in_a_database_is_asked_for() -> None:
+    code = (
+        "import sys; from pytest_wfstate import FilePausedStore, FakeDisk; import pytest_wfstate.stores.sql;"
+        "before = 'sqlalchemy' in sys.modules; from pytest_wfstate import SqlPausedStore;"
+        "print(before, 'sqlalchemy' in sys.modules, 'psycopg' in sys.modules)"
+    )
+    assert python(code) == "False True False"
+
+
+def test_a_store_in_a_database_without_its_extra_tells_what_to_install() -> None:
+    code = (
+        "import sys; sys.modules['sqlalchemy'] = None\n"
+        "from pytest_wfstate import MissingExtra, FilePausedStore\n"
+        "try: from pytest_wfstate import SqlPausedStore\n"
+        "except MissingExtra as error: print(isinstance(error, ImportError), error)"
+    )
+    assert python(code) == (
+        "True SqlPausedStore needs SQLAlchemy, which is not installed. It was looked for where Python looks for "
+        "packages. Install it with: pip install 'pytest-wfstate[sql]'"
+    )
 
 
 def test_importing_samples_loads_neither_stores_nor_faults() -> None:

@@ -1,0 +1,329 @@
+"""How fast the stores are: calls a second of every contract on every backend, and whether they stay as fast.
+
+    python benchmarks/stores.py [--home DIR] [--url URL ...] [--quick]
+
+DIR should be on a real disk. Where stores grow large, those on files do not fsync (see file_stores.py). A URL is that
+of a PostgreSQL server, whose tables are dropped again. --quick has a tenth of the changes and of the runs. Exits 1 if a
+ratio is above its limit.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import dataclasses
+import functools
+import importlib.util
+import inspect
+import statistics
+import sys
+import tempfile
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest_wfstate
+from pytest_wfstate import samples
+
+LIMIT_OF_GROWTH, LIMIT_OF_CROWDS, LIMIT_OF_PEERS = 1.5, 2.0, 1.0
+CALLS, ROUNDS, BLOCKS, PICKED = 200, 3, 15, 50
+FEW = 100
+CONTRACTS = ("EffectStore", "PausedStore", "ResumeStore", "SnapshotStore", "RunStore")
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Backend:
+    """Where stores are kept, and how one of a protocol is opened in a place of its own."""
+
+    name: str
+    open: Callable[[str, str], Any]
+    grown: Callable[[str, str], Any] | None = None
+    """Opens one that is to grow large, if that would take for ever otherwise."""
+
+    def growing(self) -> Backend:
+        """Give the backend for stores that grow large."""
+        return Backend(self.name, self.grown or self.open)
+
+
+class Row(NamedTuple):
+    """One comparison, in microseconds a call."""
+
+    what: str
+    base: float
+    ours: float
+    limit: float
+
+    @property
+    def ratio(self) -> float:
+        """How many times as long ours takes."""
+        return self.ours / self.base
+
+    def __str__(self) -> str:
+        verdict = "ok" if self.ratio <= self.limit else f"above {self.limit}"
+        return f"{self.what:<34} {self.base:>9.1f} {self.ours:>9.1f} {self.ratio:>7.2f}  {verdict}"
+
+
+def blocking(store: Any, method: str) -> Callable[..., Any]:
+    """Give a method without the thread that an async store does its work in: a switch of threads is not the store's."""
+    inner = inspect.unwrap(getattr(type(store), method))
+    if not inspect.iscoroutinefunction(inner):
+        return functools.partial(inner, store)
+
+    def call(*args: Any) -> Any:
+        coroutine = inner(store, *args)
+        try:
+            coroutine.send(None)  # in memory there is nothing to wait for
+        except StopIteration as done:
+            return done.value
+        raise AssertionError(f"{method} waits for something")
+
+    return call
+
+
+def timed(call: Callable[[int], Any], numbers: range) -> float:
+    """Give the microseconds that one of the calls takes."""
+    start = time.perf_counter()
+    for n in numbers:
+        call(n)
+    return (time.perf_counter() - start) / len(numbers) * 1e6
+
+
+# Calls a second
+
+
+def operations(backend: Backend) -> Iterator[tuple[str, Callable[[int], Any]]]:
+    """Give every method, as a call of a number. What a call needs, the one before it has left."""
+    stores = {protocol: backend.open(protocol, f"ops{uuid.uuid4().hex[:8]}") for protocol in CONTRACTS}
+    for protocol, method, args in OPERATIONS:
+        call = blocking(stores[protocol], method)
+        yield f"{protocol}.{method}", lambda n, call=call, args=args: call(*args(n))  # type: ignore[misc]
+    for store in stores.values():
+        finish(store)
+
+
+def finish(store: Any) -> None:
+    """Leave no table on a server."""
+    if hasattr(store, "drop"):
+        store.drop()
+    store.close()
+
+
+OPERATIONS: list[tuple[str, str, Callable[[int], tuple[Any, ...]]]] = [
+    ("EffectStore", "save_checkpoint", lambda n: (samples.checkpoint(f"task-{n}"),)),
+    ("EffectStore", "mark_step_complete", lambda n: (f"task-{n}", "use-1", samples.effect("use-1"))),
+    ("EffectStore", "load_checkpoint", lambda n: (f"task-{n}",)),
+    ("EffectStore", "delete_checkpoint", lambda n: (f"task-{n}",)),
+    ("PausedStore", "save", lambda n: (samples.paused(f"run-{n}"),)),
+    ("PausedStore", "load", lambda n: (f"run-{n}",)),
+    ("PausedStore", "claim", lambda n: (f"run-{n}",)),
+    ("PausedStore", "complete", lambda n: (f"run-{n}",)),
+    ("PausedStore", "remove", lambda n: (f"run-{n}",)),
+    ("ResumeStore", "save", lambda n: (samples.resume_point(f"run-{n}"),)),
+    ("ResumeStore", "load", lambda n: (f"run-{n}",)),
+    ("ResumeStore", "delete", lambda n: (f"run-{n}",)),
+    ("SnapshotStore", "save", lambda n: (samples.snapshot(f"run-{n}"),)),
+    ("SnapshotStore", "load", lambda n: (samples.key(f"run-{n}"),)),
+    ("SnapshotStore", "latest", lambda n: ("wf", f"run-{n}")),
+    ("SnapshotStore", "list", lambda n: ("wf", f"run-{n}")),
+    ("SnapshotStore", "fork", lambda n: (samples.key(f"run-{n}"),)),
+    ("RunStore", "create_run", lambda n: (samples.run(f"run-{n}"),)),
+    ("RunStore", "get_run", lambda n: (f"run-{n}",)),
+    ("RunStore", "update_context", lambda n: (f"run-{n}", {"n": n})),
+    ("RunStore", "upsert_step", lambda n: (f"run-{n}", samples.step("s"))),
+    ("RunStore", "get_step", lambda n: (f"run-{n}", "s")),
+    ("RunStore", "list_steps", lambda n: (f"run-{n}",)),
+    ("RunStore", "delete_run", lambda n: (f"run-{n}",)),
+]
+
+
+def print_speeds(backends: list[Backend]) -> None:
+    """Print calls a second of every method on every backend."""
+    columns = [{what: 1e6 / timed(call, range(CALLS)) for what, call in operations(backend)} for backend in backends]
+    print("\ncalls a second, each acknowledged when it is on disk" + " " * 4)
+    print(f"{'':<34}" + "".join(f"{backend.name:>10}" for backend in backends))
+    for what in columns[0]:
+        print(f"{what:<34}" + "".join(f"{column[what]:>10,.0f}" for column in columns))
+
+
+# Growth
+
+
+def growths(backend: Backend, changes: int) -> list[Row]:
+    """Compare the last changes of a long run with its first: the best of several rounds, as noise only adds."""
+    part = changes // 10
+    rows = []
+    for what, protocol, method, args in GROWING:
+        rounds = []
+        for _ in range(ROUNDS):
+            store = backend.open(protocol, f"grow{uuid.uuid4().hex[:8]}")
+            method_of = blocking(store, method)
+
+            def call(n: int, method_of: Any = method_of, args: Any = args) -> Any:
+                return method_of(*args(n))
+
+            call(changes)  # tables are made, and statements compiled
+            parts = [timed(call, range(first, first + part)) for first in range(0, changes, part)]
+            rounds.append((parts[0], parts[-1]))
+            finish(store)
+        base, ours = (min(column) for column in zip(*rounds, strict=True))
+        rows.append(Row(f"{backend.name}: {what}", base, ours, LIMIT_OF_GROWTH))
+    return rows
+
+
+GROWING: list[tuple[str, str, str, Callable[[int], tuple[Any, ...]]]] = [
+    ("mark", "EffectStore", "mark_step_complete", lambda n: ("a", f"use-{n}", samples.effect(f"use-{n}"))),
+    ("upsert_step", "RunStore", "upsert_step", lambda n: ("a", samples.step(f"step-{n}"))),
+    ("save of a snapshot", "SnapshotStore", "save", lambda n: (samples.snapshot("a", n),)),
+]
+
+
+class Crowd:
+    """Stores that hold many runs, and a few of these to ask for, spread over all of them."""
+
+    def __init__(self, backend: Backend, size: int) -> None:
+        place = f"crowd{uuid.uuid4().hex[:8]}"
+        self.paused, self.snapshots = backend.open("PausedStore", place), backend.open("SnapshotStore", f"{place}s")
+        pause, save = blocking(self.paused, "save"), blocking(self.snapshots, "save")
+        for n in range(size):
+            pause(samples.paused(f"run-{n}"))
+            save(samples.snapshot(f"run-{n}"))
+        self._step = size // PICKED
+
+    def took(self, what: str) -> float:
+        """Make a call for each of the few, and then make them as they were."""
+        store = self.snapshots if what == "latest" else self.paused
+        call = blocking(store, what)
+        args = ("wf",) if what == "latest" else ()
+        took = timed(lambda n: call(*args, f"run-{n * self._step}"), range(PICKED))
+        if what == "claim":
+            self.paused.recover_orphaned()
+        return took
+
+
+def crowds(backend: Backend, many: int) -> list[Row]:
+    """Compare calls among many runs with the same among few, in turns."""
+    small, large = Crowd(backend, FEW), Crowd(backend, many)
+    rows = []
+    for what in ("claim", "load", "latest"):
+        blocks = [(small.took(what), large.took(what)) for _ in range(BLOCKS)]
+        base, ours = (statistics.median(column) for column in zip(*blocks, strict=True))
+        rows.append(Row(f"{backend.name}: {what}", base, ours, LIMIT_OF_CROWDS))
+    for crowd in (small, large):
+        finish(crowd.paused)
+        finish(crowd.snapshots)
+    return rows
+
+
+# Peers
+
+
+def against_langgraph(home: Path) -> list[Row]:
+    """Compare the save of a snapshot in SQLite with what langgraph's savers take for the same values, in turns.
+
+    Ours is async. It is compared with their async saver as it is, and with their blocking one without its thread.
+    """
+    if importlib.util.find_spec("langgraph") is None:
+        print("\nlanggraph-checkpoint-sqlite is not installed: nothing to compare with")
+        return []
+    return [asyncio.run(_against_async_saver(home)), _against_saver(home)]
+
+
+def _checkpoint(n: int) -> tuple[Any, ...]:
+    from langgraph.checkpoint.base import empty_checkpoint
+
+    config = {"configurable": {"thread_id": "a", "checkpoint_ns": ""}}
+    values = samples.snapshot("a").values
+    return config, {**empty_checkpoint(), "channel_values": values}, {"source": "loop", "step": n}, {}
+
+
+async def _against_async_saver(home: Path) -> Row:
+    from langgraph.checkpoint.sqlite.aio import AsyncSqliteSaver
+
+    blocks = []
+    async with (
+        AsyncSqliteSaver.from_conn_string(str(home / "async-peer.db")) as peer,
+        pytest_wfstate.SqlSnapshotStore(f"sqlite:///{home}/async-ours.db") as store,
+    ):
+        for first in range(0, BLOCKS * 50, 50):
+            start = time.perf_counter()
+            for n in range(first, first + 50):
+                await peer.aput(*_checkpoint(n))
+            between = time.perf_counter()
+            for n in range(first, first + 50):
+                await store.save(samples.snapshot("a", n))
+            blocks.append((between - start, time.perf_counter() - between))
+    base, ours = (statistics.median(column) / 50 * 1e6 for column in zip(*blocks, strict=True))
+    return Row("save, and langgraph's aput", base, ours, LIMIT_OF_PEERS)
+
+
+def _against_saver(home: Path) -> Row:
+    from langgraph.checkpoint.sqlite import SqliteSaver
+
+    store = pytest_wfstate.SqlSnapshotStore(f"sqlite:///{home}/ours.db")
+    save = blocking(store, "save")
+    with SqliteSaver.from_conn_string(str(home / "peer.db")) as peer:
+        blocks = [
+            (
+                timed(lambda n: peer.put(*_checkpoint(n)), range(first, first + 50)),
+                timed(lambda n: save(samples.snapshot("a", n)), range(first, first + 50)),
+            )
+            for first in range(0, BLOCKS * 50, 50)
+        ]
+    store.close()
+    base, ours = (statistics.median(column) for column in zip(*blocks, strict=True))
+    return Row("save without its thread, and put", base, ours, LIMIT_OF_PEERS)
+
+
+def table(title: str, base: str, ours: str, rows: list[Row]) -> None:
+    """Print a comparison."""
+    print(f"\n{title}\n{'microseconds a call':<34} {base:>9} {ours:>9} {'ratio':>7}")
+    for row in rows:
+        print(row)
+
+
+@contextmanager
+def opened(home: Path, urls: list[str]) -> Iterator[list[Backend]]:
+    """Give the backends: those that need nothing, and a server each URL."""
+
+    def store(name: str) -> Any:
+        return getattr(pytest_wfstate, name)
+
+    def on_files(durability: str, protocol: str, place: str) -> Any:
+        return store(f"File{protocol}")(home / place / protocol, durability)
+
+    def on_server(url: str, protocol: str, place: str) -> Any:
+        return store(f"Sql{protocol}")(url, prefix=place)
+
+    yield [
+        Backend("memory", lambda protocol, _: store(f"Memory{protocol}")()),
+        Backend("file", functools.partial(on_files, "power"), functools.partial(on_files, "process")),
+        Backend("sqlite", lambda protocol, place: store(f"Sql{protocol}")(f"sqlite:///{home}/{place}/{protocol}.db")),
+        *(Backend(url.partition(":")[0][:9], functools.partial(on_server, url)) for url in urls),
+    ]
+
+
+def main() -> int:
+    """Measure everything below a folder that is removed again."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--home", type=Path, default=Path.cwd(), help="a folder on a real disk (default: this one)")
+    parser.add_argument("--url", action="append", default=[], help="a PostgreSQL server")
+    parser.add_argument("--quick", action="store_true", help="a tenth of the changes and runs")
+    given = parser.parse_args()
+    changes, many = (1_000, 10_000) if given.quick else (10_000, 100_000)
+    with tempfile.TemporaryDirectory(dir=given.home) as folder, opened(Path(folder), given.url) as backends:
+        print_speeds(backends)
+        rows = [row for backend in backends for row in growths(backend.growing(), changes)]
+        table(f"{changes:,} changes of one run, best of {ROUNDS}", "first 10%", "last 10%", rows)
+        crowded = [row for backend in backends for row in crowds(backend.growing(), many)]
+        table(f"one of several runs in the store, medians of {BLOCKS}", f"{FEW:,} runs", f"{many:,}", crowded)
+        peers = against_langgraph(Path(folder))
+        if peers:
+            table(f"SQLite, medians of {BLOCKS} blocks of 50", "langgraph", "ours", peers)
+    return int(any(row.ratio > row.limit for row in [*rows, *crowded, *peers]))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,103 @@
+"""Engines: where a database is, as the user says it, made into connections that a store can be sure of."""
+
+from __future__ import annotations
+
+import functools
+import sqlite3
+from typing import Any
+
+from sqlalchemy import URL, Engine, create_engine, make_url
+from sqlalchemy.exc import ArgumentError, NoSuchModuleError
+from sqlalchemy.util import LRUCache
+
+from pytest_wfstate.errors import MissingExtra, UnusableDatabase
+from pytest_wfstate.stores.sql import _forks
+
+DRIVERS = {"sqlite": "pysqlite", "postgresql": "psycopg"}
+"""The databases that a store can be in, and by what they are reached."""
+_EXAMPLES = "sqlite:///folder/state.db or postgresql://user@host/database"
+_BUSY_SECONDS = 20.0
+_STATEMENTS = 500
+_POOL: dict[str, Any] = {"pool_size": 5, "max_overflow": 27}  # as many as asyncio has threads
+
+
+def open_engine(where: str | URL | Engine) -> tuple[Engine, bool]:
+    """Give the engine of a URL, or the one given, and tell whether it was made here.
+
+    Raises:
+        UnusableDatabase: it is none that a store can be in.
+        MissingExtra: its driver is not installed.
+
+    """
+    is_own = not isinstance(where, Engine)
+    engine = where if isinstance(where, Engine) else _made(where)
+    _check(engine)
+    _forks.make_safe(engine)
+    return engine, is_own
+
+
+def shown(engine: Engine) -> str:
+    """Write the URL of an engine without its password."""
+    return engine.url.render_as_string(hide_password=True)
+
+
+def _made(where: str | URL) -> Engine:
+    url = _parsed(where)
+    _check_lasts(url)
+    if url.get_backend_name() == "postgresql" and "+" not in url.drivername:
+        url = url.set(drivername="postgresql+psycopg")
+    model = _model(url)
+    options = {"compiled_cache": model.get_execution_options()["compiled_cache"]}
+    return Engine(model.pool.recreate(), model.dialect, url, execution_options=options)
+
+
+@functools.lru_cache(maxsize=16)
+def _model(url: URL) -> Engine:
+    """Make an engine that never connects, and whose dialect and compiled statements others of this URL share.
+
+    To compile takes longer than all else that a new handle does.
+    """
+    waits = url.get_backend_name() == "sqlite" and "timeout" not in url.query
+    try:
+        engine = create_engine(url, connect_args={"timeout": _BUSY_SECONDS} if waits else {}, **_POOL)
+    except NoSuchModuleError:
+        raise _unusable(url.render_as_string(), "SQLAlchemy knows no such database") from None
+    except ModuleNotFoundError as error:
+        raise MissingExtra(
+            f"{url.render_as_string()} needs {error.name}, which is not installed. It was looked for where Python "
+            "looks for packages. Install it with: pip install 'pytest-wfstate[postgres]'"
+        ) from None
+    engine.update_execution_options(compiled_cache=LRUCache(_STATEMENTS))
+    return engine
+
+
+def _parsed(where: object) -> URL:
+    if not isinstance(where, str | URL):
+        raise _unusable(repr(where), f"it is of type {type(where).__name__}, neither a URL nor an engine")
+    try:
+        return make_url(where)
+    except ArgumentError:
+        raise _unusable(repr(where), "it is no URL") from None
+
+
+def _check(engine: Engine) -> None:
+    backend, driver = engine.dialect.name, engine.dialect.driver
+    if DRIVERS.get(backend) != driver:
+        raise _unusable(shown(engine), f"it is reached by {backend}+{driver}")
+    if backend == "sqlite" and sqlite3.sqlite_version_info < (3, 35):
+        raise _unusable(shown(engine), f"this Python has SQLite {sqlite3.sqlite_version}, which has no RETURNING")
+    _check_lasts(engine.url)
+
+
+def _check_lasts(url: URL) -> None:
+    is_in_memory = url.database in (None, "", ":memory:") or "memory" in url.query.get("mode", "")
+    if url.get_backend_name() == "sqlite" and is_in_memory:
+        # Each connection would have a database of its own, which is gone when the connection is.
+        raise _unusable(url.render_as_string(), "it is in memory, where nothing lasts")
+
+
+def _unusable(where: str, why: str) -> UnusableDatabase:
+    return UnusableDatabase(
+        f"a store cannot be in {where}: {why}. Stores were tried on SQLite from 3.35 on, with Python's own driver, "
+        f"and on PostgreSQL, with psycopg 3. Give a URL such as {_EXAMPLES}, or an engine of one."
+    )

@@ -1,0 +1,69 @@
+"""Forks: no connection of SQLite crosses one, and none of PostgreSQL is used by two processes.
+
+SQLite keeps a list of the files that its process has locked. A forked child inherits the list and not the locks, which
+belong to a process (fcntl(2)). A connection that the child opens then takes them for held: the parent, when it closes
+its own last connection, finds nobody else at work, and removes the log that the child goes on writing to. What the
+child was acknowledged is lost. So a fork waits for calls of other threads, and the parent's idle connections are
+closed before it.
+
+A connection to PostgreSQL is a socket, which two processes cannot share. The child leaves it alone, for ever: to close
+it would end the parent's session.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import threading
+import weakref
+from collections import Counter
+from collections.abc import Iterator
+
+from sqlalchemy import Engine, Pool
+
+_gate = threading.Condition()  # held by who forks
+_callers: Counter[int] = Counter()  # threads that are in a call on SQLite, and how deep
+_engines: weakref.WeakSet[Engine] = weakref.WeakSet()
+_inherited: list[Pool] = []  # of the parent: kept, since what is garbage is closed
+
+
+def make_safe(engine: Engine) -> None:
+    """Let a forked child use this engine: it connects anew."""
+    with _gate:
+        _engines.add(engine)
+
+
+@contextlib.contextmanager
+def no_fork() -> Iterator[None]:
+    """Have other threads that would fork wait until this is over."""
+    thread = threading.get_ident()
+    with _gate:
+        _callers[thread] += 1
+    try:
+        yield
+    finally:
+        with _gate:
+            _callers[thread] -= 1
+            if not _callers[thread]:
+                del _callers[thread]
+                _gate.notify_all()
+
+
+def _before() -> None:
+    _gate.acquire()
+    own = threading.get_ident()
+    _gate.wait_for(lambda: all(thread == own for thread in _callers))
+    for engine in _engines:
+        if engine.dialect.name == "sqlite":
+            engine.dispose()
+
+
+def _after_in_child() -> None:
+    for engine in _engines:
+        _inherited.append(engine.pool)
+        engine.dispose(close=False)
+    _gate.release()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(before=_before, after_in_parent=_gate.release, after_in_child=_after_in_child)

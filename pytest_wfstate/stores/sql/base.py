@@ -1,0 +1,88 @@
+"""What the stores in a database share: the database, a clock, and how a record is read from a row."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any, ClassVar, Generic, Self, TypeVar
+
+from sqlalchemy import URL, Engine, Table
+
+from pytest_wfstate.contracts.clock import Clock, now
+from pytest_wfstate.contracts.records import Record
+from pytest_wfstate.errors import CorruptRecord
+from pytest_wfstate.stores.base import Store, in_thread
+from pytest_wfstate.stores.sql._database import Database
+from pytest_wfstate.stores.sql._rows import Row
+from pytest_wfstate.stores.sql._schema import Schema, check_prefix
+
+R = TypeVar("R", bound=Record)
+S = TypeVar("S", bound="Statements")
+
+
+class Statements:
+    """The tables of a contract, and the statements that its store makes, built once for all handles."""
+
+    contract: ClassVar[str]
+
+    def __init__(self, prefix: str, insert: Callable[..., Any]) -> None:
+        self.schema = Schema(self.contract, prefix)
+        self._begin(insert)
+
+    def _begin(self, insert: Callable[..., Any]) -> None:
+        """Build them. `insert` knows ON CONFLICT."""
+        raise NotImplementedError
+
+    @classmethod
+    @functools.lru_cache(maxsize=64)
+    def built(cls, prefix: str, insert: Callable[..., Any]) -> Self:
+        """Build them, unless that was done before."""
+        return cls(prefix, insert)
+
+
+class SqlStore(Store, Generic[S]):
+    """A store in a database: `where` is a URL, or an engine of SQLAlchemy; its tables have names with `prefix`.
+
+    Stores of several contracts may share a database and a prefix. An engine that was given is not disposed of by
+    `close()`. `clock` stands in for the time of day.
+    """
+
+    statements: type[S]
+
+    def __init__(self, where: str | URL | Engine, *, prefix: str = "wfstate", clock: Clock = now) -> None:
+        self._clock = clock
+        self._database = Database(where)
+        self._sql = self.statements.built(check_prefix(prefix), self._database.dialect.insert)
+        self._database.needs(self._sql.schema)
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({str(self._database)!r})"
+
+    def drop(self) -> None:
+        """Forget everything: drop the tables of this store. The next call makes them anew."""
+        self._database.drop(self._sql.schema)
+
+    def close(self) -> None:
+        self._database.close()
+
+    async def __aexit__(self, *_: object) -> None:
+        await in_thread(self.close)  # SQLite tidies up when its last connection is closed
+
+
+def parse(kind: type[R], text: Any, table: Table, row: Row, row_of: Callable[[R], Row] = lambda _: {}) -> R:
+    """Read a record from a row of `table`; `row_of` tells which row it belongs to, if it can.
+
+    Raises:
+        CorruptRecord: the row does not hold such a record, or holds that of another.
+
+    """
+    where = f"table {table.name}, row {_shown(row)}"
+    record = kind.from_json(text, where)
+    own = row_of(record)
+    if any(row[name] != value for name, value in own.items()):
+        raise CorruptRecord(where, f"it is the record of row {_shown(own)}")
+    return record
+
+
+def _shown(row: Row) -> str:
+    return ", ".join(f"{name}={value!r}" for name, value in row.items())

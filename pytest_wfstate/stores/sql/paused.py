@@ -1,0 +1,161 @@
+"""The paused contract, in a database: a row a run.
+
+The row holds the record while the run is paused, and in a second column while it is in flight. It holds both if the
+run was paused anew before its claim was dropped. A claim moves the one to the other in one statement, so that at no
+moment neither is there.
+"""
+
+from __future__ import annotations
+
+import builtins
+import datetime
+import uuid
+from collections.abc import Callable
+from typing import Any
+
+from sqlalchemy import (
+    URL,
+    BigInteger,
+    Column,
+    Connection,
+    Engine,
+    Index,
+    Text,
+    Update,
+    bindparam,
+    null,
+    or_,
+    select,
+    update,
+)
+
+from pytest_wfstate.contracts.clock import Clock, now
+from pytest_wfstate.contracts.ids import check_id
+from pytest_wfstate.contracts.paused import PausedStore, PausedWorkflow, check_age
+from pytest_wfstate.stores.sql import _rows
+from pytest_wfstate.stores.sql._rows import Row, of
+from pytest_wfstate.stores.sql._schema import Json, Key, key
+from pytest_wfstate.stores.sql.base import SqlStore, Statements, parse
+
+_EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
+_LONGEST = 10.0**12  # seconds: longer ago than any claim, and its microseconds have room in 64 bits
+_ANY_TIME = 2**63 - 1
+
+
+class _Statements(Statements):
+    contract = "paused"
+
+    def _begin(self, insert: Callable[..., Any]) -> None:
+        self.runs = self.schema.table(
+            "paused",
+            Column("run", Key, primary_key=True),
+            Column("run_id", Text, nullable=False),
+            Column("record", Json),
+            Column("inflight", Json),
+            Column("token", Text),
+            Column("claimed_at", BigInteger),
+        )
+        runs, row = self.runs.c, _rows.found(self.runs)
+        is_paused, is_claimed = runs.record.is_not(None), runs.inflight.is_not(None)
+        Index(f"{self.runs.name}_claims", runs.claimed_at, sqlite_where=is_claimed, postgresql_where=is_claimed)
+        self.put = _rows.put(insert(self.runs), "record")
+        self.get = _rows.get(self.runs, "record")
+        self.list = select(runs.run_id).where(is_paused)
+        self.drop = _rows.drop(self.runs)
+        self.drop_empty = self.drop.where(~is_paused, ~is_claimed)
+        self.take = (
+            update(self.runs)
+            .where(row, is_paused)
+            .values(record=null(), inflight=runs.record, token=bindparam("new_token"), claimed_at=bindparam("now"))
+            .returning(runs.inflight)
+        )
+        unclaimed = update(self.runs).where(is_claimed).values(inflight=null(), token=null(), claimed_at=null())
+        self.free = unclaimed.where(row)
+        self.free_own = self.free.where(runs.token == bindparam("own_token"))
+        orphans = unclaimed.where(or_(runs.claimed_at.is_(None), runs.claimed_at <= bindparam("latest")))
+        self.rearm = orphans.where(~is_paused).values(record=runs.inflight)
+        self.forget = orphans.where(is_paused)
+
+
+class SqlPausedStore(SqlStore[_Statements], PausedStore):
+    """Keeps runs in the table `wfstate_paused`."""
+
+    statements = _Statements
+
+    def __init__(self, where: str | URL | Engine, *, prefix: str = "wfstate", clock: Clock = now) -> None:
+        super().__init__(where, prefix=prefix, clock=clock)
+        self._claimed: dict[str, str] = {}  # the token of this handle's last claim of each run
+
+    def save(self, paused: PausedWorkflow) -> None:
+        paused = PausedWorkflow.checked(paused)
+        check_id("run id", paused.run_id)
+        row = {**_row(paused), "run_id": paused.run_id, "record": paused.to_json()}
+        self._database.write(lambda connection: connection.execute(self._sql.put, row))
+
+    def load(self, run_id: str) -> PausedWorkflow | None:
+        row = {"run": key(check_id("run id", run_id))}
+        text = self._database.read(lambda connection: connection.execute(self._sql.get, of(row)).scalar())
+        return None if text is None else parse(PausedWorkflow, text, self._sql.runs, row, _row)
+
+    def claim(self, run_id: str) -> PausedWorkflow | None:
+        check_id("run id", run_id)
+        return self._database.write(lambda connection: self._claim(connection, run_id))
+
+    def _claim(self, connection: Connection, run_id: str) -> PausedWorkflow | None:
+        row = {"run": key(run_id)}
+        token = uuid.uuid4().hex  # a new one each time: workers forked from one handle do not share it
+        text = connection.execute(
+            self._sql.take, {**of(row), "new_token": token, "now": _microseconds(self._clock())}
+        ).scalar()
+        if text is None:
+            return None
+        paused = parse(PausedWorkflow, text, self._sql.runs, row, _row)  # else nothing is committed: it stays paused
+        # Before the commit: if the connection is lost there, the run may be ours, and never another's to complete.
+        self._claimed[run_id] = token
+        return paused
+
+    def recover_orphaned(self, older_than: float | None = None) -> int:
+        age = check_age(older_than)
+        return self._database.write(lambda connection: self._recover(connection, age))
+
+    def _recover(self, connection: Connection, age: float) -> int:
+        latest = {"latest": _latest(self._clock(), age)}
+        # In this order: a run that is paused anew between the two statements is met by the second.
+        rearmed = connection.execute(self._sql.rearm, latest).rowcount
+        connection.execute(self._sql.forget, latest)
+        return rearmed
+
+    def complete(self, run_id: str) -> None:
+        row = {"run": key(check_id("run id", run_id))}
+        token = self._claimed.get(run_id)
+        done = (self._sql.free, of(row)) if token is None else (self._sql.free_own, {**of(row), "own_token": token})
+        self._database.write(lambda connection: self._complete(connection, row, *done))
+
+    def _complete(self, connection: Connection, row: Row, free: Update, claim: Row) -> None:
+        if connection.execute(free, claim).rowcount:
+            connection.execute(self._sql.drop_empty, of(row))
+
+    def remove(self, run_id: str) -> None:
+        row = {"run": key(check_id("run id", run_id))}
+        self._database.write(lambda connection: connection.execute(self._sql.drop, of(row)))
+
+    def list(self) -> builtins.list[str]:
+        return sorted(self._database.read(lambda connection: connection.execute(self._sql.list).scalars().all()))
+
+
+def _row(paused: PausedWorkflow) -> dict[str, str]:
+    return {"run": key(paused.run_id)}
+
+
+def _microseconds(moment: datetime.datetime) -> int:
+    return (moment - _EPOCH) // datetime.timedelta(microseconds=1)
+
+
+def _latest(moment: datetime.datetime, age: float) -> int:
+    """Give the last microsecond at which a claim was made that is at least `age` seconds old."""
+    if age < 0:
+        return _ANY_TIME
+    least = int(min(age, _LONGEST) * 10**6) - 1
+    while least / 10**6 < min(age, _LONGEST):  # as seconds are compared elsewhere: exactly, though not all are exact
+        least += 1
+    return _microseconds(moment) - least

@@ -1,0 +1,52 @@
+"""The resume contract, in a database: a row a run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from sqlalchemy import Column
+
+from pytest_wfstate.contracts.ids import check_id
+from pytest_wfstate.contracts.resume import ResumePoint, ResumeStore
+from pytest_wfstate.stores.sql import _rows
+from pytest_wfstate.stores.sql._rows import of
+from pytest_wfstate.stores.sql._schema import Json, Key, key
+from pytest_wfstate.stores.sql.base import SqlStore, Statements, parse
+
+
+class _Statements(Statements):
+    contract = "resume"
+
+    def _begin(self, insert: Callable[..., Any]) -> None:
+        self.points = self.schema.table(
+            "resume", Column("run", Key, primary_key=True), Column("record", Json, nullable=False)
+        )
+        self.put = _rows.put(insert(self.points), "record")
+        self.get = _rows.get(self.points, "record")
+        self.drop = _rows.drop(self.points)
+
+
+class SqlResumeStore(SqlStore[_Statements], ResumeStore):
+    """Keeps resume points in the table `wfstate_resume`."""
+
+    statements = _Statements
+
+    def save(self, point: ResumePoint) -> None:
+        point = ResumePoint.checked(point)
+        check_id("run id", point.run_id)
+        row = {**_row(point), "record": point.to_json()}
+        self._database.write(lambda connection: connection.execute(self._sql.put, row))
+
+    def load(self, run_id: str) -> ResumePoint | None:
+        row = {"run": key(check_id("run id", run_id))}
+        text = self._database.read(lambda connection: connection.execute(self._sql.get, of(row)).scalar())
+        return None if text is None else parse(ResumePoint, text, self._sql.points, row, _row)
+
+    def delete(self, run_id: str) -> None:
+        row = {"run": key(check_id("run id", run_id))}
+        self._database.write(lambda connection: connection.execute(self._sql.drop, of(row)))
+
+
+def _row(point: ResumePoint) -> dict[str, str]:
+    return {"run": key(point.run_id)}

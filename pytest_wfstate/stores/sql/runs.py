@@ -1,0 +1,131 @@
+"""The runs contract, in a database: a row a run, and a row a step.
+
+A step need not have a run. Its position tells in which order the steps of a run were first kept.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from sqlalchemy import BigInteger, Column, Connection, UniqueConstraint
+
+from pytest_wfstate.contracts.ids import check_id
+from pytest_wfstate.contracts.runs import RunStore, WorkflowExecutionState, WorkflowStepState, no_run
+from pytest_wfstate.stores.base import threaded
+from pytest_wfstate.stores.sql import _rows
+from pytest_wfstate.stores.sql._rows import Row, of
+from pytest_wfstate.stores.sql._schema import Json, Key, key
+from pytest_wfstate.stores.sql.base import SqlStore, Statements, parse
+
+
+class _Statements(Statements):
+    contract = "runs"
+
+    def _begin(self, insert: Callable[..., Any]) -> None:
+        self.runs = self.schema.table(
+            "runs", Column("run", Key, primary_key=True), Column("record", Json, nullable=False)
+        )
+        self.put_run = _rows.put(insert(self.runs), "record")
+        self.get_run = _rows.get(self.runs, "record")
+        self.drop_run = _rows.drop(self.runs)
+        self.steps = self.schema.table(
+            "run_steps",
+            Column("run", Key, primary_key=True),
+            Column("step", Key, primary_key=True),
+            Column("position", BigInteger, nullable=False),
+            Column("record", Json, nullable=False),
+            UniqueConstraint("run", "position"),
+        )
+        appended = insert(self.steps).values(position=_rows.next_position(self.steps, "run"))
+        self.put_step = _rows.put(appended, "record")
+        self.get_step = _rows.get(self.steps, "record")
+        self.list_steps = _rows.get(self.steps, "step", "record", by=("run",)).order_by(self.steps.c.position)
+        self.drop_steps = _rows.drop(self.steps, by=("run",))
+
+
+class SqlRunStore(SqlStore[_Statements], RunStore):
+    """Keeps runs in the table `wfstate_runs`, and their steps in `wfstate_run_steps`."""
+
+    statements = _Statements
+
+    @threaded
+    def create_run(self, state: WorkflowExecutionState) -> None:
+        state = WorkflowExecutionState.checked(state)
+        check_id("run id", state.run_task_id)
+        self._write(_row(state), lambda connection: self._put(connection, state))
+
+    @threaded
+    def get_run(self, run_task_id: str) -> WorkflowExecutionState | None:
+        row = _run(run_task_id)
+        return self._database.read(lambda connection: self._get(connection, row))
+
+    @threaded
+    def update_context(self, run_task_id: str, context: Any) -> None:
+        row = _run(run_task_id)
+
+        def update(connection: Connection) -> None:
+            state = self._get(connection, row)
+            if state is None:
+                raise no_run(run_task_id)
+            state.context = context
+            state.updated_at = self._clock()
+            self._put(connection, state)
+
+        self._write(row, update)
+
+    @threaded
+    def delete_run(self, run_task_id: str) -> None:
+        row = _run(run_task_id)
+
+        def delete(connection: Connection) -> None:
+            connection.execute(self._sql.drop_run, of(row))
+            connection.execute(self._sql.drop_steps, of(row))
+
+        self._write(row, delete)
+
+    @threaded
+    def upsert_step(self, run_task_id: str, step: WorkflowStepState) -> None:
+        run = _run(run_task_id)
+        step = WorkflowStepState.checked(step)
+        check_id("step id", step.step_id)
+        row = {**run, **_step_row(step), "record": step.to_json()}
+        self._write(run, lambda connection: connection.execute(self._sql.put_step, {**row, **of(run)}))
+
+    @threaded
+    def get_step(self, run_task_id: str, step_id: str) -> WorkflowStepState | None:
+        row = {**_run(run_task_id), "step": key(check_id("step id", step_id))}
+        text = self._database.read(lambda connection: connection.execute(self._sql.get_step, of(row)).scalar())
+        return None if text is None else self._parse_step(text, row)
+
+    @threaded
+    def list_steps(self, run_task_id: str) -> list[WorkflowStepState]:
+        run = _run(run_task_id)
+        found = self._database.read(lambda connection: connection.execute(self._sql.list_steps, of(run)).all())
+        return [self._parse_step(one.record, {**run, "step": one.step}) for one in found]
+
+    def _write(self, run: Row, work: Callable[[Connection], object]) -> None:
+        """Change a run: others that change it come before or after."""
+        self._database.write(work, lock=f"{self._sql.runs.name} {run['run']}")
+
+    def _put(self, connection: Connection, state: WorkflowExecutionState) -> None:
+        connection.execute(self._sql.put_run, {**_row(state), "record": state.to_json()})
+
+    def _get(self, connection: Connection, row: Row) -> WorkflowExecutionState | None:
+        text = connection.execute(self._sql.get_run, of(row)).scalar()
+        return None if text is None else parse(WorkflowExecutionState, text, self._sql.runs, row, _row)
+
+    def _parse_step(self, text: Any, row: Row) -> WorkflowStepState:
+        return parse(WorkflowStepState, text, self._sql.steps, row, _step_row)
+
+
+def _run(run_task_id: str) -> dict[str, str]:
+    return {"run": key(check_id("run id", run_task_id))}
+
+
+def _row(state: WorkflowExecutionState) -> dict[str, str]:
+    return {"run": key(state.run_task_id)}
+
+
+def _step_row(step: WorkflowStepState) -> dict[str, str]:
+    return {"step": key(step.step_id)}

@@ -1,0 +1,21 @@
+"""`wfstate check` of a store in PostgreSQL."""
+
+from __future__ import annotations
+
+import pytest
+from sqlalchemy import inspect
+
+from pytest_wfstate.cli import main
+from tests.unit.stores.sql.places import Place
+
+
+def test_a_store_in_postgres_is_checked_and_leaves_no_table(
+    on_postgres: Place, capsys: pytest.CaptureFixture[str]
+) -> None:
+    engine = on_postgres.engine()
+    before = inspect(engine).get_table_names()
+    target = f"paused.sql:{on_postgres.url}"
+    assert main(["check", target, "-k", "paused.claim or paused.kill.claim"]) == 0
+    assert capsys.readouterr().out.splitlines()[1].split()[:2] == [target, "2/2"]
+    assert inspect(engine).get_table_names() == before
+    engine.dispose()

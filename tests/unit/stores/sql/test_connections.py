@@ -1,0 +1,364 @@
+"""Connections: pooled, closed by `close()`, and what becomes of a call whose connection is lost."""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sqlalchemy import Connection, Engine, event, text
+
+from pytest_wfstate import (
+    LostConnection,
+    SqlEffectStore,
+    SqlPausedStore,
+    SqlResumeStore,
+    SqlSnapshotStore,
+    as_sync,
+    samples,
+)
+from tests.unit.stores.sql.places import Place
+from tests.unit.stores.sql.server import Server
+
+POINT = samples.resume_point("a")
+_BACKENDS = text("SELECT count(*) FROM pg_stat_activity WHERE application_name = :name")
+
+
+def engine_of(store: Any) -> Engine:
+    found: Engine = store._database.engine
+    return found
+
+
+def open_files(name: str) -> int:
+    """Count the descriptors that this process has open on a file."""
+    links = (one for one in Path("/proc/self/fd").iterdir())
+    return sum(one.is_symlink() and one.readlink().name == name for one in links)
+
+
+# What closing does
+
+
+def test_calls_share_connections(place: Place) -> None:
+    made = []
+    with place.open(SqlResumeStore) as store:
+        event.listen(engine_of(store), "connect", lambda *_: made.append(1))
+        for _ in range(5):
+            store.save(POINT)
+            store.load("a")
+    assert made == [1]
+
+
+def test_closing_closes_every_connection_to_sqlite(on_sqlite: Place) -> None:
+    store = on_sqlite.open(SqlResumeStore)
+    store.save(POINT)
+    assert open_files("state.db") > 0
+    store.close()
+    assert open_files("state.db") == 0
+
+
+def test_closing_closes_every_connection_to_postgres(on_postgres: Place) -> None:
+    named = Place(f"{on_postgres.url}&application_name={on_postgres.prefix}", on_postgres.prefix)
+    store = named.open(SqlResumeStore)
+    store.save(POINT)
+    engine = on_postgres.engine()
+    with engine.connect() as onlooker:
+
+        def backends() -> int:
+            onlooker.rollback()
+            return int(onlooker.execute(_BACKENDS, {"name": on_postgres.prefix}).scalar_one())
+
+        assert backends() == 1
+        store.close()
+        while backends():  # the server needs a moment to notice
+            pass
+    engine.dispose()
+
+
+def test_closing_twice_and_using_it_again_is_no_error(place: Place) -> None:
+    store = place.open(SqlResumeStore)
+    store.save(POINT)
+    store.close()
+    store.close()
+    assert store.load("a") == POINT
+    store.close()
+
+
+def test_an_unused_store_connects_to_nothing(tmp_path: Path) -> None:
+    with SqlResumeStore(f"sqlite:///{tmp_path}/state.db"):
+        pass
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_call_that_is_under_way_while_the_store_is_closed_ends_well_and_closes_its_connection(
+    on_sqlite: Place,
+) -> None:
+    store = on_sqlite.open(SqlResumeStore)
+    store.save(POINT)
+    event.listen(engine_of(store), "before_cursor_execute", lambda *_: store.close(), once=True)
+    store.save(samples.resume_point("b"))
+    assert open_files("state.db") == 0
+    assert store.load("b") is not None
+    store.close()
+
+
+def test_an_engine_of_the_users_is_not_disposed_of(place: Place) -> None:
+    engine = place.engine()
+    disposed: list[Engine] = []
+    event.listen(engine, "engine_disposed", disposed.append)
+    with SqlResumeStore(engine, prefix=place.prefix) as store:
+        store.save(POINT)
+    assert disposed == []
+    with SqlResumeStore(engine, prefix=place.prefix) as again:
+        assert again.load("a") == POINT
+    engine.dispose()
+
+
+@pytest.mark.parametrize("level", ["AUTOCOMMIT", "SERIALIZABLE"])
+def test_an_engine_of_any_isolation_level_will_do(place: Place, level: str) -> None:
+    engine = place.engine(isolation_level=level)
+    store = as_sync(SqlEffectStore(engine, prefix=place.prefix))
+    store.mark_step_complete("a", "m1", samples.effect("m1"))
+    store.save_checkpoint(samples.checkpoint("b", step_index=2**32 - 1))
+    with pytest.raises(ValueError, match="step_index"):
+        store.mark_step_complete("b", "m1", samples.effect("m1"))
+    assert store.load_checkpoint("b").completed_tool_ids == samples.checkpoint("b").completed_tool_ids
+    engine.dispose()
+
+
+def test_an_engine_that_begins_transactions_by_itself_will_do(on_sqlite: Place) -> None:
+    """As SQLAlchemy's own recipe for SQLite does."""
+    engine = on_sqlite.engine()
+    event.listen(engine, "begin", lambda connection: connection.exec_driver_sql("BEGIN"))
+    with SqlPausedStore(engine) as store:
+        store.save(samples.paused("a"))
+        assert store.claim("a") == samples.paused("a")
+        assert store.claim("a") is None
+    engine.dispose()
+
+
+def test_a_store_brings_its_commits_to_the_disk_whatever_sqlite_was_told(on_sqlite: Place) -> None:
+    engine = on_sqlite.engine()
+    event.listen(engine, "connect", lambda connection, _: connection.execute("PRAGMA synchronous=OFF"))
+    assert setting(engine, on_sqlite, "PRAGMA synchronous") == 2
+    assert setting(engine, on_sqlite, "PRAGMA journal_mode") == "wal"
+    engine.dispose()
+
+
+@pytest.mark.parametrize(("given", "expected"), [("off", "on"), ("local", "local"), ("on", "on")])
+def test_a_store_brings_its_commits_to_the_disk_whatever_postgres_was_told(
+    on_postgres: Place, given: str, expected: str
+) -> None:
+    engine = on_postgres.engine(connect_args={"options": f"-c synchronous_commit={given}"})
+    assert setting(engine, on_postgres, "SHOW synchronous_commit") == expected
+    engine.dispose()
+
+
+def setting(engine: Engine, place: Place, question: str) -> Any:
+    """Ask the database about a transaction in which a store changes something."""
+    with SqlResumeStore(engine, prefix=place.prefix) as store:
+        return store._database.write(lambda connection: connection.exec_driver_sql(question).scalar())
+
+
+# What a lost connection does
+
+
+@contextmanager
+def cut(store: Any, moment: str, place: Place, times: int = 1) -> Iterator[list[str]]:
+    """End the server's side of a connection when a statement that begins with `moment` is about to be sent."""
+    left = [moment] * times
+    made: list[str] = []
+    killer = place.engine()
+
+    def end(connection: Connection) -> None:
+        left.pop()
+        pid = connection.connection.driver_connection.info.backend_pid  # type: ignore[union-attr]
+        with killer.connect() as other:
+            other.execute(text("SELECT pg_terminate_backend(:pid, 5000)"), {"pid": pid})
+
+    def on_statement(connection: Connection, _: Any, statement: str, *__: Any) -> None:
+        made.append(statement.split()[0])
+        if left and statement.startswith(moment):
+            end(connection)
+
+    def on_commit(connection: Connection) -> None:
+        made.append("COMMIT")
+        if left and moment == "COMMIT":
+            end(connection)
+
+    engine = engine_of(store)
+    event.listen(engine, "before_cursor_execute", on_statement)
+    event.listen(engine, "commit", on_commit)
+    yield made
+    event.remove(engine, "before_cursor_execute", on_statement)
+    event.remove(engine, "commit", on_commit)
+    killer.dispose()
+
+
+CALLS: dict[str, tuple[type[Any], Callable[[Any], Any], str]] = {
+    "load": (SqlResumeStore, lambda store: store.load("a"), "SELECT"),
+    "save": (SqlResumeStore, lambda store: store.save(POINT), "INSERT"),
+    "claim": (SqlPausedStore, lambda store: store.claim("a"), "UPDATE"),
+    "mark": (SqlEffectStore, lambda store: store.mark_step_complete("a", "m1", samples.effect("m1")), "INSERT"),
+}
+
+
+def opened(place: Place, kind: type[Any]) -> Any:
+    """Open a store that has a connection already, and a run `a` if it keeps paused ones."""
+    store = place.open(kind)
+    if kind is SqlPausedStore:
+        store.save(samples.paused("a"))
+    looks = {SqlEffectStore: "load_checkpoint"}
+    getattr(as_sync(store), looks.get(kind, "load"))("a")
+    return store
+
+
+@pytest.mark.parametrize("name", list(CALLS))
+def test_a_call_is_made_again_if_the_connection_is_lost_before_its_commit(on_postgres: Place, name: str) -> None:
+    kind, call, statement = CALLS[name]
+    store = opened(on_postgres, kind)
+    with cut(store, statement, on_postgres) as made:
+        result = call(as_sync(store))
+    assert made.count(statement) >= 2
+    assert made.count("COMMIT") <= 2  # of the call, and of what a new connection is told
+    if name == "claim":
+        assert result == samples.paused("a")
+        store.complete("a")
+        assert store.recover_orphaned() == 0
+    store.close()
+
+
+@pytest.mark.parametrize("name", ["save", "claim", "mark"])
+def test_a_connection_that_is_lost_in_a_commit_is_reported_and_the_call_not_made_again(
+    on_postgres: Place, name: str
+) -> None:
+    kind, call, _ = CALLS[name]
+    store = opened(on_postgres, kind)
+    with (
+        cut(store, "COMMIT", on_postgres) as made,
+        pytest.raises(LostConnection, match=r"^the connection to .* was lost while a change was committed: .*\. "),
+    ):
+        call(as_sync(store))
+    assert made.count("COMMIT") == 1
+    call(as_sync(store))  # the store goes on
+    store.close()
+
+
+def test_a_claim_whose_commit_was_lost_frees_no_claim_of_another(on_postgres: Place) -> None:
+    store, other = opened(on_postgres, SqlPausedStore), on_postgres.open(SqlPausedStore)
+    with cut(store, "COMMIT", on_postgres), pytest.raises(LostConnection):
+        store.claim("a")
+    assert other.claim("a") == samples.paused("a")
+    store.complete("a")
+    assert other.recover_orphaned() == 1
+    store.close()
+    other.close()
+
+
+def test_a_connection_that_is_lost_twice_is_reported(on_postgres: Place) -> None:
+    store = opened(on_postgres, SqlResumeStore)
+    with (
+        cut(store, "SELECT", on_postgres, times=9),
+        pytest.raises(LostConnection, match=r"was lost twice: .* Nothing was changed"),
+    ):
+        store.load("a")
+    assert store.load("a") is None
+    store.close()
+
+
+def test_a_server_that_was_killed_is_reported_and_found_again_after_its_restart(
+    on_postgres: Place, postgres: Server
+) -> None:
+    store = on_postgres.open(SqlResumeStore)
+    store.save(POINT)
+    postgres.kill()
+    try:
+        with pytest.raises(LostConnection, match=r"^there is no connection to postgresql.*: .* Nothing was changed\. "):
+            store.save(samples.resume_point("b"))
+    finally:
+        postgres.start()
+    assert store.load("a") == POINT
+    assert store.load("b") is None
+    store.close()
+
+
+def test_a_password_is_never_shown() -> None:
+    pytest.importorskip("psycopg")
+    store = SqlResumeStore("postgresql://me:secret@127.0.0.1:9/none")
+    with pytest.raises(LostConnection) as raised:
+        store.load("a")
+    assert "secret" not in str(raised.value) + repr(store)
+    assert "me:***@127.0.0.1:9/none" in str(raised.value)
+
+
+def test_a_file_that_cannot_be_opened_is_reported(tmp_path: Path) -> None:
+    (tmp_path / "state.db").mkdir()
+    store = SqlResumeStore(f"sqlite:///{tmp_path}/state.db")
+    with pytest.raises(LostConnection, match=r"unable to open database file.*the folder of the file"):
+        store.load("a")
+
+
+# What an event loop sees
+
+
+def test_a_call_that_waits_does_not_block_the_event_loop(on_sqlite: Place) -> None:
+    async def main() -> int:
+        turns = 0
+        async with on_sqlite.open(SqlSnapshotStore) as store:
+            await store.save(samples.snapshot("a"))
+            with sqlite3.connect(on_sqlite.url.removeprefix("sqlite:///"), isolation_level=None) as other:
+                other.execute("BEGIN IMMEDIATE")
+                saving = asyncio.create_task(store.save(samples.snapshot("a", 10)))
+                while turns < 1000:
+                    await asyncio.sleep(0)
+                    turns += not saving.done()
+                other.execute("ROLLBACK")
+            await saving
+            assert (await store.latest("wf", "a")).key.super_step == 10
+        other.close()
+        return turns
+
+    assert asyncio.run(main()) == 1000
+
+
+def test_closing_a_store_does_not_block_the_event_loop(on_sqlite: Place) -> None:
+    threads = []
+
+    async def main() -> None:
+        async with on_sqlite.open(SqlSnapshotStore) as store:
+            await store.save(samples.snapshot("a"))
+            event.listen(engine_of(store), "engine_disposed", lambda _: threads.append(threading.current_thread()))
+
+    asyncio.run(main())
+    assert threads
+    assert threading.main_thread() not in threads
+
+
+def test_one_store_serves_one_event_loop_after_another(place: Place) -> None:
+    store = place.open(SqlSnapshotStore)
+    for n in range(3):
+        asyncio.run(store.save(samples.snapshot("a", n)))
+    assert len(asyncio.run(store.list("wf", "a"))) == 3
+    store.close()
+
+
+def test_threads_that_share_a_handle_lose_nothing(place: Place) -> None:
+    store = place.open(SqlEffectStore)
+
+    async def write(worker: int) -> None:
+        for n in range(10):
+            await store.mark_step_complete("a", f"{worker}-{n}", samples.effect(f"{worker}-{n}"))
+
+    async def main() -> None:
+        await asyncio.gather(*(write(worker) for worker in range(8)))
+
+    asyncio.run(main())
+    task = asyncio.run(store.load_checkpoint("a"))
+    assert task is not None
+    assert sorted(task.completed_tool_ids) == sorted(f"{worker}-{n}" for worker in range(8) for n in range(10))
+    assert len(task.side_effects_log) == task.step_index == 80
+    store.close()

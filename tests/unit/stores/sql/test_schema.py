@@ -1,0 +1,151 @@
+"""The schema: which tables there are, who may use them, and how rows are found."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from sqlalchemy import inspect, text
+
+from pytest_wfstate import (
+    NewerSchema,
+    SqlEffectStore,
+    SqlPausedStore,
+    SqlResumeStore,
+    SqlRunStore,
+    SqlSnapshotStore,
+    as_sync,
+    samples,
+)
+from pytest_wfstate.stores.sql._schema import key
+from tests.unit.stores.sql.places import Place
+
+# Each store, a call that only looks, and its tables.
+STORES: list[tuple[Any, str, tuple[str, ...], set[str]]] = [
+    (SqlEffectStore, "load_checkpoint", ("a",), {"tasks", "done", "effects"}),
+    (SqlPausedStore, "list", (), {"paused"}),
+    (SqlResumeStore, "load", ("a",), {"resume"}),
+    (SqlSnapshotStore, "list", ("wf", "a"), {"snapshots"}),
+    (SqlRunStore, "list_steps", ("a",), {"runs", "run_steps"}),
+]
+
+
+def look(place: Place, kind: Any, call: str, args: tuple[str, ...]) -> Any:
+    with as_sync(place.open(kind)) as store:
+        return getattr(store, call)(*args)
+
+
+def tables(place: Place) -> set[str]:
+    engine = place.engine()
+    found = inspect(engine).get_table_names()
+    engine.dispose()
+    return {name.removeprefix(f"{place.prefix}_") for name in found if name.startswith(place.prefix)}
+
+
+def execute(place: Place, statement: str) -> None:
+    engine = place.engine()
+    with engine.begin() as connection:
+        connection.execute(text(statement))
+    engine.dispose()
+
+
+@pytest.mark.parametrize(("kind", "call", "args", "expected"), STORES)
+def test_a_store_makes_its_own_tables_when_it_is_first_used(
+    place: Place, kind: Any, call: str, args: tuple[str, ...], expected: set[str]
+) -> None:
+    store = place.open(kind)
+    assert tables(place) == set()
+    store.close()
+    assert not look(place, kind, call, args)
+    assert tables(place) == {"schema", *expected}
+
+
+def test_stores_of_all_contracts_share_a_database(place: Place) -> None:
+    for kind, call, args, _ in STORES:
+        look(place, kind, call, args)
+    assert tables(place) == {"schema"}.union(*(names for *_, names in STORES))
+
+
+@pytest.mark.parametrize(("kind", "call", "args", "expected"), STORES)
+def test_tables_of_a_later_release_are_refused_and_left_alone(
+    place: Place, kind: Any, call: str, args: tuple[str, ...], expected: set[str]
+) -> None:
+    look(place, kind, call, args)
+    execute(place, f"UPDATE {place.prefix}_schema SET version = 2")
+    for table in expected:
+        execute(place, f"DROP TABLE {place.prefix}_{table}")
+    with pytest.raises(NewerSchema) as raised:
+        look(place, kind, call, args)
+    message = str(raised.value)
+    assert f"tables {place.prefix}_* in " in message
+    assert "are of version 2, and this release of pytest-wfstate reads version 1. Nothing was changed. " in message
+    assert "pip install -U pytest-wfstate" in message
+    assert tables(place) == {"schema"}
+
+
+def test_a_later_release_may_have_tables_of_another_contract(place: Place) -> None:
+    look(place, SqlPausedStore, "list", ())
+    execute(place, f"UPDATE {place.prefix}_schema SET version = 2")
+    assert look(place, SqlResumeStore, "load", ("a",)) is None
+
+
+def test_a_store_that_is_dropped_leaves_no_table_and_can_be_used_again(place: Place) -> None:
+    with place.open(SqlPausedStore) as store, place.open(SqlResumeStore) as other:
+        store.drop()
+        store.save(samples.paused("a"))
+        other.save(samples.resume_point("a"))
+        store.drop()
+        assert tables(place) == {"schema", "resume"}
+        assert store.list() == []
+        store.drop()
+        other.drop()
+        other.drop()
+        assert tables(place) == set()
+
+
+def test_a_prefix_keeps_stores_apart(place: Place) -> None:
+    with place.open(SqlPausedStore) as one, SqlPausedStore(place.url, prefix=f"{place.prefix}x") as other:
+        one.save(samples.paused("a"))
+        assert (one.list(), other.list()) == (["a"], [])
+
+
+@pytest.mark.parametrize("prefix", ["", "1a", "A", "a-b", 'a"; drop', "x" * 41, None, 7])
+def test_what_cannot_begin_the_name_of_a_table_is_refused(on_sqlite: Place, prefix: Any) -> None:
+    with pytest.raises(ValueError, match=r"^the prefix is .* 1 to 40 lower-case letters.* Give one such as 'wfstate'"):
+        SqlPausedStore(on_sqlite.url, prefix=prefix)
+
+
+@pytest.mark.parametrize("prefix", ["wfstate", "_", "x" * 40, "select"])
+def test_what_can_begin_the_name_of_a_table_does(place: Place, prefix: str) -> None:
+    with SqlPausedStore(place.url, prefix=prefix) as store:
+        store.save(samples.paused("a"))
+        assert store.list() == ["a"]
+        store.remove("a")
+
+
+@given(st.text(max_size=300), st.text(max_size=300))
+def test_two_ids_never_share_a_key(one: str, other: str) -> None:
+    assert (key(one) == key(other)) == (one == other)
+
+
+@given(st.text(max_size=1024))
+def test_a_key_can_be_indexed_by_postgres(one: str) -> None:
+    assert len(key(one).encode()) <= 255
+    assert "\0" not in key(one)
+
+
+@pytest.mark.parametrize("one", ["run-1", "Ünï/../cödé", "x" * 255, "sha256"])
+def test_a_key_is_the_id_itself_where_that_is_possible(one: str) -> None:
+    assert key(one) == one
+
+
+def test_a_key_that_looks_like_a_digest_is_none(place: Place) -> None:
+    long = "x" * 1000
+    with place.open(SqlPausedStore) as store:
+        for run in (long, key(long)):
+            store.save(samples.paused(run))
+        assert store.list() == sorted([long, key(long)])
+        assert store.load(long).run_id == long
+        assert store.load(key(long)).run_id == key(long)

@@ -1,0 +1,78 @@
+"""The stores in PostgreSQL keep every promise of their contracts that can be tried on a server."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, ClassVar
+
+import pytest
+from sqlalchemy import create_engine
+
+from pytest_wfstate import SqlEffectStore, SqlPausedStore, SqlResumeStore, SqlRunStore, SqlSnapshotStore
+from pytest_wfstate.stores.sql.base import SqlStore
+from pytest_wfstate.suites import EffectSuite, PausedSuite, ResumeSuite, RunSuite, SnapshotSuite
+from pytest_wfstate.suites.clauses import Medium
+from tests.unit.stores.sql.damage import tear
+from tests.unit.stores.sql.server import Server
+
+
+class OnPostgres:
+    """Keeps each home in tables of its own."""
+
+    medium: ClassVar[Medium] = "server"
+
+    store: type[SqlStore[Any]]
+
+    @pytest.fixture(autouse=True)
+    def _leave_no_table(self, postgres: Server) -> Iterator[None]:
+        self.url = postgres.url
+        self.used: set[str] = set()
+        yield
+        for prefix in self.used:
+            with self.store(self.url, prefix=prefix) as store:
+                store.drop()
+
+    def open(self, home: Path) -> SqlStore[Any]:
+        self.used.add(home.name)
+        return self.store(self.url, prefix=home.name)
+
+    def torn(self, home: Path, contract: str, one: str) -> None:
+        engine = create_engine(self.url.replace("postgresql", "postgresql+psycopg", 1))
+        tear(engine, contract, one, home.name)
+        engine.dispose()
+
+
+class TestEffects(OnPostgres, EffectSuite):
+    store = SqlEffectStore
+
+    def corrupt(self, home: Path, id: str) -> None:  # noqa: A002
+        self.torn(home, "effects", id)
+
+
+class TestPaused(OnPostgres, PausedSuite):
+    store = SqlPausedStore
+
+    def corrupt(self, home: Path, id: str) -> None:  # noqa: A002
+        self.torn(home, "paused", id)
+
+
+class TestResume(OnPostgres, ResumeSuite):
+    store = SqlResumeStore
+
+    def corrupt(self, home: Path, id: str) -> None:  # noqa: A002
+        self.torn(home, "resume", id)
+
+
+class TestSnapshots(OnPostgres, SnapshotSuite):
+    store = SqlSnapshotStore
+
+    def corrupt(self, home: Path, id: str) -> None:  # noqa: A002
+        self.torn(home, "snapshots", id)
+
+
+class TestRuns(OnPostgres, RunSuite):
+    store = SqlRunStore
+
+    def corrupt(self, home: Path, id: str) -> None:  # noqa: A002
+        self.torn(home, "runs", id)
