@@ -19,7 +19,7 @@ from pytest_wfstate.faults.real_clock import now
 from pytest_wfstate.faults.replay_id import RaceId, ReplayId, TraceChanged
 from pytest_wfstate.faults.schedule import PROGRESS, Choices, Clients, Failed, Killed, Run, Turn
 from pytest_wfstate.faults.search import Search
-from pytest_wfstate.faults.steps import Call, Steps, arun, run
+from pytest_wfstate.faults.steps import Call, Steps, arun, call, run
 from pytest_wfstate.faults.violation import named
 
 # A failure is shown at the line of the test that asked for it.
@@ -169,6 +169,13 @@ class Schedules:
             await arun(exploration.steps())
         need_measured(exploration.result, unmeasured)
         return exploration.result
+
+    def unseen(self, setup: Client, clients: Sequence[Client]) -> list[str]:
+        """Run clients one after the other, and tell what of their work no turns can be taken at, such as SQLite."""
+        with memory_home(self._settings.home) as home:
+            call(setup, home.path)
+            with contextlib.closing(Processes(home, clients, TIMEOUT)) as processes:
+                return processes.run(()).unseen
 
     def ack(self, value: Any = None) -> None:
         """Promise something to the outside: no death of this client may undo it. For use in a client."""

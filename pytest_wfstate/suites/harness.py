@@ -96,7 +96,7 @@ class Harness:
         self._topic = clause.id.split(".")[1] if clause else ""
         self._base = tmp_path_factory.mktemp("wfstate")
         required = [one.name for one in self.contract.operations if one.required]
-        self._driver = Driver(_timeout(request.config), self.encode, self.decode, self.normalise, required)
+        self._driver = Driver(self._timeout, self.encode, self.decode, self.normalise, required)
         self._specification = Specification(self.contract, self.normalise)
         with contextlib.ExitStack() as stack:
             if self.server is not None:
@@ -188,6 +188,10 @@ class Harness:
 
     def _close(self, store: Any) -> None:
         self._driver.run(lambda: self.close(store), "close")
+
+    @property
+    def _timeout(self) -> float:
+        return _timeout(self._request.config)
 
     @property
     def _profile(self) -> str:

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from pytest_wfstate.contracts.base import Contract
+from pytest_wfstate.errors import Violation
 from pytest_wfstate.suites.clauses import clause
 from pytest_wfstate.suites.harness import Harness
 from pytest_wfstate.suites.race_lab import Race
@@ -21,6 +22,7 @@ __tracebackhide__ = True
 Test = Callable[[Harness], None]
 
 PREEMPTIONS = {"quick": 1, "default": 2, "thorough": 2}
+_ROUNDS = {"quick": 3, "default": 10, "thorough": 200}
 _PREEMPTIONS_OF_DYING = {"quick": 0, "default": 0, "thorough": 1}  # each death takes a new process
 
 
@@ -83,18 +85,46 @@ def _verb(name: str) -> str:
 
 
 def _race(suite: Harness, some: Sequence[Contest], *, crash: bool = False) -> None:
-    if suite.medium == "server":
-        pytest.skip("does not apply to medium 'server': turns of a server cannot be taken. Storms race it")
-    if suite.medium == "memory" and crash:
-        pytest.skip("does not apply to medium 'memory': who is killed takes it along")
     lab: Race = suite._request.getfixturevalue("_wfstate_race")
-    preemptions = (_PREEMPTIONS_OF_DYING if crash else PREEMPTIONS)[suite._profile]
     matches = [Match(suite._handles, suite.contract, suite._specification, one, lab.ack) for one in some]
     for match in rehearsed(suite, matches):
-        if suite.medium == "disk":
-            lab.explore(match.setup, match.clients, match.check, preemptions=preemptions, crash=crash)
+        if suite.medium == "memory":
+            _race_in_memory(suite, lab, match, crash=crash)
+        elif suite.medium == "server" or _is_unseen(suite, lab, match):
+            _race_for_real(suite, match, crash=crash)
         else:
-            begin = functools.partial(match.setup_in_memory, suite._home)
-            lab.explore(begin, match.clients, match.check, by="opcode", preemptions=1)
-            if suite._profile == "thorough":  # one preemption by line is one by opcode
-                lab.explore(begin, match.clients, match.check, by="line", preemptions=2)
+            preemptions = (_PREEMPTIONS_OF_DYING if crash else PREEMPTIONS)[suite._profile]
+            lab.explore(match.setup, match.clients, match.check, preemptions=preemptions, crash=crash)
+
+
+def _race_in_memory(suite: Harness, lab: Race, match: Match, *, crash: bool) -> None:
+    if crash:
+        pytest.skip("does not apply to medium 'memory': who is killed takes it along")
+    begin = functools.partial(match.setup_in_memory, suite._home)
+    lab.explore(begin, match.clients, match.check, by="opcode", preemptions=1)
+    if suite._profile == "thorough":  # one preemption by line is one by opcode
+        lab.explore(begin, match.clients, match.check, by="line", preemptions=2)
+
+
+def _race_for_real(suite: Harness, match: Match, *, crash: bool) -> None:
+    """Race two processes where no turns can be taken: with luck, which the report says."""
+    if crash:
+        pytest.skip(
+            "no turns can be taken at what the store is kept in, so nobody can die at a certain one. See storms"
+        )
+    suite._tell("raced", ["by real processes, which find with luck what schedules would find for certain"])
+    try:
+        match.rounds(_ROUNDS[suite._profile], suite._home, suite._timeout)
+    except Violation as violation:
+        raise Violation(f"{suite._title}\n\n{violation}") from None
+
+
+def _is_unseen(suite: Harness, lab: Race, match: Match) -> bool:
+    """Tell whether a store writes by other means than those at which turns can be taken. It is asked once."""
+    kind = type(suite)
+    if _UNSEEN not in vars(kind):
+        setattr(kind, _UNSEEN, bool(lab.unseen(match.setup, match.clients)))
+    return bool(vars(kind)[_UNSEEN])
+
+
+_UNSEEN = "_wfstate_unseen"

@@ -6,8 +6,10 @@ what the same calls come to in memory, in some order that agrees with who was do
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
-from collections.abc import Callable, Sequence
+import random
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +18,7 @@ from pytest_wfstate.errors import Violation
 from pytest_wfstate.faults.race import Died
 from pytest_wfstate.faults.race import Outcome as Ended
 from pytest_wfstate.faults.schedule import turns_taken
+from pytest_wfstate.faults.storm import Deed, Storm
 from pytest_wfstate.oracle.history import Died as NeverReturned
 from pytest_wfstate.oracle.history import Entry, Forgotten, Outcome, Returned
 from pytest_wfstate.oracle.linearize import check
@@ -124,6 +127,36 @@ class Match:
         with self._handles(home) as handles:
             return home, handles[BEFORE]
 
+    def rounds(self, number: int, new_home: Callable[[], Path], timeout: float) -> None:
+        """Have two processes race each other, so many times, where no turns can be taken.
+
+        Raises:
+            Violation: no order of the calls explains what came of them.
+        """
+        with contextlib.closing(
+            Storm(
+                self._life, len(self._contest.workers), random.Random(0), deaths=False, threads=False, timeout=timeout
+            )
+        ) as storm:
+            for _ in range(number):
+                home = new_home()
+                self.setup(home)
+                orders = [[(home, call) for call in calls] for calls in self._contest.workers]
+                self._judge(home, [*self._before(), *map(_of_deed, storm.round(orders))])
+
+    @contextlib.contextmanager
+    def _life(self) -> Iterator[Callable[[tuple[Path, Call]], Outcome]]:
+        with contextlib.ExitStack() as stack:
+            handles: dict[Path, Handles] = {}
+
+            def do(order: tuple[Path, Call]) -> Outcome:
+                home, call = order
+                if home not in handles:
+                    handles[home] = stack.enter_context(self._handles(home))
+                return handles[home].outcome(WORKER, call)
+
+            yield do
+
     def _client(self, calls: Sequence[Call]) -> Callable[[Any], Results]:
         def client(shared: Path | tuple[Path, Any]) -> Results:
             home = shared if isinstance(shared, Path) else shared[0]
@@ -144,9 +177,11 @@ class Match:
         Raises:
             Violation: there is none.
         """
-        entries = [*self._before(), *self._of_workers(ended)]
         home = ended.shared[0] if ended.shared else ended.home
-        entries += self._after(home, len(ended.turns), entries)
+        self._judge(home, [*self._before(), *self._of_workers(ended)])
+
+    def _judge(self, home: Path, entries: list[Entry]) -> None:
+        entries += self._after(home, max(entry.end for entry in entries), entries)
         key = repr([entry.outcome for entry in entries]) + _order(entries)
         if key not in self._verdicts:
             unexplained = check(entries, self._specification)
@@ -175,7 +210,7 @@ class Match:
                 entries.append(_of_call(f"client {number + 1}", made, turns))
         return entries
 
-    def _after(self, home: Path, at: int, before: Sequence[Entry]) -> list[Entry]:
+    def _after(self, home: Path, at: float, before: Sequence[Entry]) -> list[Entry]:
         """Look at what is there now."""
         made = [
             entry.outcome.value
@@ -201,6 +236,11 @@ def _of_call(client: str, made: Made, turns: Sequence[int]) -> Entry:
     before = turns[made.begin - 1] + 0.75 if made.begin else -0.75
     begin, end = (own[0] - 0.5, own[-1] + 0.5) if own else (before, before)
     return Entry(client, made.call.name, made.call.args, begin, end, made.outcome)
+
+
+def _of_deed(deed: Deed) -> Entry:
+    _, call = deed.order
+    return Entry(f"client {deed.worker + 1}", call.name, call.args, deed.begin, deed.end, deed.outcome)
 
 
 def _order(entries: Sequence[Entry]) -> str:
