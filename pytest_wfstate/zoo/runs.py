@@ -184,29 +184,6 @@ class StepsTouchTheRun(JsonRuns):
             self.create_run(run.model_copy(update={"updated_at": now()}))
 
 
-@animal("runs", "upsert.others")
-class StepsOfAllRuns(JsonRuns):
-    """Steps are kept by their names, whatever run they are of. Two runs of the same workflow share them."""
-
-    def upsert_step(self, run_task_id: str, step: WorkflowStepState) -> None:
-        self.check(run_task_id)
-        super().upsert_step("all steps", step)
-        with self.changed(run_task_id) as document:
-            document.setdefault("steps", {})[step.step_id] = {"step_id": step.step_id}
-
-    def steps(self, run_task_id: str) -> dict[str, WorkflowStepState]:
-        everyone = super().steps("all steps")
-        return {name: everyone[name] for name in super().steps(run_task_id)}
-
-
-@animal("runs", "steps.many")
-class KeepsAHundredSteps(JsonRuns):
-    """A run keeps its last hundred steps, lest files grow. A loop that runs longer does its first steps again."""
-
-    def steps(self, run_task_id: str) -> dict[str, WorkflowStepState]:
-        return dict(list(super().steps(run_task_id).items())[-100:])
-
-
 @animal("runs", "upsert.statuses")
 class KnowsFewStatuses(FileRunStore):
     """Statuses are kept as done, failed or neither. A step that waits for somebody seems to be running."""

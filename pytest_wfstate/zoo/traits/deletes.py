@@ -10,10 +10,7 @@ from pytest_wfstate.zoo._json import JsonFiles
 from pytest_wfstate.zoo.base import trait
 
 
-@trait(
-    paused="remove.idempotent remove.others recover.older-than-paused-again",
-    runs="delete.idempotent kill.delete power.delete",
-)
+@trait(paused="remove.idempotent remove.others recover.older-than-paused-again")
 class DeleteWantsIt(JsonFiles):
     """To delete what is not there is an error. Who cleans up after a crash, and is not the first, fails."""
 
@@ -45,10 +42,7 @@ class SaveClearsAllThatBeginAlike(JsonFiles):
         super().write(held, name, data)
 
 
-@trait(
-    effects="mark.after-delete save.after-delete delete.seen-at-once",
-    resume="save.after-delete delete.seen-at-once load.before-folder",
-)
+@trait(effects="mark.after-delete save.after-delete delete.seen-at-once")
 class DeletedForGood(JsonFiles):
     """A delete leaves a tombstone, lest a late save bring the run back. Nobody can ever use its id again."""
 

@@ -28,7 +28,7 @@ class OverwritesInPlace(JsonFiles):
         held.sync()
 
 
-@trait(paused="power.save power.claim power.complete power.recover power.remove", resume="power.save power.delete")
+@trait(paused="power.save power.claim power.complete power.recover power.remove")
 class NeverSynced(JsonFiles):
     """Files are written and renamed, and nothing is fsynced.
 
@@ -58,7 +58,7 @@ class _NamesNeverSynced(Folder):
         pass
 
 
-@trait(runs="power.create errors.create power.update errors.update power.delete power.upsert errors.upsert")
+@trait(resume="power.save errors.save power.delete errors.delete")
 class RenamedThenSynced(JsonFiles):
     """A file is renamed first, and fsynced in its new place.
 

@@ -62,10 +62,7 @@ class IndexInMemory(JsonFiles):
         return found if name in self._index else {}
 
 
-@trait(
-    effects="handles.see-each-other mark.seen-at-once mark.after-delete delete.seen-at-once mark.sets-time",
-    snapshots="handles.see-each-other fork.newest-source",
-)
+@trait(effects="handles.see-each-other mark.seen-at-once mark.after-delete delete.seen-at-once mark.sets-time")
 class NeverLooksAgain(JsonFiles):
     """A handle reads a file when it first hears of it, and trusts that until it changes the file itself.
 
@@ -165,7 +162,7 @@ class UnreadableIsMissing(JsonFiles):
             return {}
 
 
-@trait(paused="corrupt.stays-local", runs="corrupt.stays-local")
+@trait(paused="corrupt.stays-local")
 class OneBadFileBlindsAll(JsonFiles):
     """A run is looked for in all files, since its id is in them. If one of them cannot be read, no run is found."""
 
