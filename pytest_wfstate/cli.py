@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import math
 import os
 import sys
 from collections.abc import Sequence
 from typing import Any
 
-from pytest_wfstate.check import Unusable, all_clauses, animals, shipped, targets
+from pytest_wfstate.check import Unusable, all_clauses, animals, shipped, targets, zoo_clauses
 from pytest_wfstate.plugin import PROFILES
 from pytest_wfstate.report.clauses import clause_document, clause_list
 from pytest_wfstate.report.progress import Progress
 from pytest_wfstate.report.scorecard import scorecard, violations
-from pytest_wfstate.report.zoo import KEY, Tour, differences, is_caught, matrix
+from pytest_wfstate.report.zoo import KEY, Tour, differences, is_caught, matrix, without_animal
 from pytest_wfstate.sessions import Session, run
 from pytest_wfstate.suites import SUITES
 from pytest_wfstate.suites.caught import suite_of
@@ -62,7 +63,9 @@ def _parser() -> argparse.ArgumentParser:
     zoo = commands.add_parser("zoo", help="show stores that are known to be bad, and what catches them")
     zoo.set_defaults(run=_zoo)
     zoo.add_argument("names", nargs="*", metavar="NAME", help="only animals whose names begin so, such as paused")
+    zoo.add_argument("--contract", choices=SUITES, help="only animals of this contract")
     zoo.add_argument("--full", action="store_true", help="try every clause, and print the matrix")
+    zoo.add_argument("--jobs", type=int, metavar="N", help="how many processes to run at once (one per processor)")
     return parser
 
 
@@ -95,11 +98,12 @@ def _clauses(asked: argparse.Namespace) -> int:
 
 
 def _zoo(asked: argparse.Namespace) -> int:
-    some = [animal for animal in ANIMALS if not asked.names or animal.name.startswith(tuple(asked.names))]
+    own = [animal for animal in ANIMALS if asked.contract in (None, animal.contract)]
+    some = [animal for animal in own if not asked.names or animal.name.startswith(tuple(asked.names))]
     if not some:
         raise Unusable(
-            f"no animal's name begins with {' or '.join(asked.names)}. There are {len(ANIMALS)}, of the contracts "
-            f"{', '.join(SUITES)}. `wfstate zoo` shows them all."
+            f"no animal's name begins with {' or '.join(asked.names)}. There are {len(own)}, of the contracts "
+            f"{asked.contract or ', '.join(SUITES)}. `wfstate zoo` shows them all."
         )
     names = {suite_of(animal, SUITES).__name__: animal.name for animal in some}
     progress = Progress(dict.fromkeys(names, "zoo"), sys.stdout)
@@ -110,32 +114,38 @@ def _zoo(asked: argparse.Namespace) -> int:
         tour.heard(what, value)
 
     try:
-        run(_sessions(some, full=asked.full), [], heard)
+        run(_sessions(some, full=asked.full), ["--wfstate-profile=quick"], heard, asked.jobs)
     finally:
         progress.clear()
     if asked.full:
-        return _matrix(some, tour.results)
+        return _matrix(some, tour.results, is_whole=not asked.names)
     tour.end()
     number = sum(is_caught(animal, tour.results[animal.name]) for animal in some)
     _say(f"{number} of {len(some)} animals are caught by every clause they are said to break.")
     return CLEAN if number == len(some) else VIOLATED
 
 
-def _matrix(some: Sequence[Animal], found: dict[str, dict[str, str]]) -> int:
-    for contract in SUITES:
-        own = [animal for animal in some if animal.contract == contract]
-        if own:
-            _say(f"{contract}\n{matrix(own, all_clauses(contract), found)}\n")
-    _say(KEY)
+def _matrix(some: Sequence[Animal], found: dict[str, dict[str, str]], *, is_whole: bool) -> int:
+    """Show what became of every clause; `is_whole` says that no animal of these contracts was left out."""
+    contracts = [contract for contract in SUITES if any(animal.contract == contract for animal in some)]
     wrong = differences(some, found)
+    for contract in contracts:
+        own, its_clauses = [animal for animal in some if animal.contract == contract], zoo_clauses(contract)
+        _say(f"{contract}\n{matrix(own, its_clauses, found)}\n")
+        wrong += without_animal(own, its_clauses) if is_whole else []
+    _say(KEY)
     _say("\n".join(["", *wrong]) if wrong else f"{len(some)} animals break exactly what they are said to break.")
     return VIOLATED if wrong else CLEAN
 
 
 def _sessions(some: Sequence[Animal], *, full: bool) -> list[Session]:
-    """Share the animals out: if each takes long, they have a session each."""
-    number = len(some) if full else min(len(some), os.cpu_count() or 1)
+    """Share the animals out: if each takes long, a few to a session, so that all processes have work to the end."""
+    number = math.ceil(len(some) / _FEW) if full else min(len(some), os.cpu_count() or 1)
     return [animals(some[first::number], full=full) for first in range(number)]
+
+
+_FEW = 4
+"""Animals that share a session: to start one for each would take a second each time."""
 
 
 def _say(text: str) -> None:

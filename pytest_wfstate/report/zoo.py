@@ -9,8 +9,6 @@ from typing import Any
 from pytest_wfstate.suites.clauses import Clause
 from pytest_wfstate.zoo import Animal
 
-_MARKS = {"failed": "x", "passed": ".", "not measured": "?"}
-
 Results = Mapping[str, Mapping[str, str]]
 """What became of each clause, for each animal."""
 
@@ -64,27 +62,51 @@ def matrix(animals: Sequence[Animal], clauses: Sequence[Clause], results: Result
     head = [f"{'':{width}}  {''.join(number[place] for number in numbers)}".rstrip() for place in range(3)]
     rows = [
         f"{animal.name:{width}}  "
-        + "".join(_MARKS.get(results[animal.name].get(clause.id, ""), "-") for clause in clauses)
+        + "".join(_mark(animal, clause.id, results[animal.name].get(clause.id, "")) for clause in clauses)
         for animal in animals
     ]
     return "\n".join([*legend, "", *[line for line in head if line], *rows])
 
 
-KEY = "x broken   . kept   ? not measured   - skipped"
+KEY = """x broken, as said   . kept   ! broken, and not said   o kept, and said to be broken
+~ found by random calls, which may or may not find it   ? not measured   - skipped"""
+
+
+def _mark(animal: Animal, clause: str, result: str) -> str:
+    problem = _problem(animal, clause, result)
+    if problem:
+        return problem
+    if result == "failed":
+        return "x" if clause in animal.breaks else "~"
+    return {"passed": ".", "not measured": "?"}.get(result, "-")
+
+
+def _problem(animal: Animal, clause: str, result: str) -> str:
+    """Tell how what a clause came to differs from what is said of an animal, if it does.
+
+    Whether random calls meet a bug is a matter of luck, and of the version of hypothesis. So an animal names that
+    clause only if hardly any call goes well with it, and nobody is surprised if it is found where it is not named.
+    """
+    if clause in animal.breaks:
+        return "" if result == "failed" else "o"
+    return "!" if result == "failed" and not clause.endswith(".random.calls") else ""
 
 
 def differences(animals: Sequence[Animal], results: Results) -> list[str]:
     """Tell where animals break other clauses than they say."""
-    return [
-        f"{animal.name} {problem} {clause}"
-        for animal in animals
-        for clause, problem in _problems(animal, results[animal.name])
-    ]
+    return [line for animal in animals for line in _differences(animal, results[animal.name])]
 
 
-def _problems(animal: Animal, found: Mapping[str, str]) -> list[tuple[str, str]]:
-    broken = [clause for clause, result in found.items() if result == "failed"]
-    return [
-        *((clause, "is said to break, and does not,") for clause in animal.breaks if clause not in broken),
-        *((clause, "breaks, and is not said to,") for clause in broken if clause not in animal.breaks),
-    ]
+_PROBLEMS = {"o": "is said to break, and does not,", "!": "breaks, and is not said to,"}
+
+
+def _differences(animal: Animal, found: Mapping[str, str]) -> list[str]:
+    asked = dict.fromkeys([*animal.breaks, *found])
+    problems = {clause: _problem(animal, clause, found.get(clause, "")) for clause in asked}
+    return [f"{animal.name} {_PROBLEMS[problem]} {clause}" for clause, problem in problems.items() if problem]
+
+
+def without_animal(animals: Sequence[Animal], clauses: Sequence[Clause]) -> list[str]:
+    """Tell which clauses no animal is said to break."""
+    broken = {clause for animal in animals for clause in animal.breaks}
+    return [f"no animal breaks {clause.id}" for clause in clauses if clause.id not in broken]

@@ -11,7 +11,7 @@ from pytest_wfstate.errors import Violation
 from pytest_wfstate.oracle.specification import plain
 from pytest_wfstate.suites import inputs
 from pytest_wfstate.suites.clauses import clause, clauses
-from pytest_wfstate.suites.corruption import corrupted, must_raise
+from pytest_wfstate.suites.corruption import block, corrupted, cut, must_raise
 from pytest_wfstate.suites.generated import generated
 from pytest_wfstate.suites.handles import FIRST
 from pytest_wfstate.suites.harness import Harness
@@ -138,10 +138,11 @@ class Suite(Harness):
 
     @clause("safe", "A record that cannot be read is an error: it is not taken to be missing, or empty.", "input")
     def test_corrupt_is_loud(self) -> None:
-        with corrupted(self) as (handles, play):
-            for look in self.contract.looks(["a"]):
-                if look.args and play.shows(look):  # else it does not ask for this record alone
-                    must_raise(self, handles, look)
+        for harm in (cut, block):
+            with corrupted(self, harm) as (handles, play):
+                for look in self.contract.looks(["a"]):
+                    if look.args and play.shows(look):  # else it does not ask for this record alone
+                        must_raise(self, handles, look)
 
     @clause("safe", "A record that cannot be read hides no other.", "input")
     def test_corrupt_stays_local(self) -> None:

@@ -46,8 +46,14 @@ def cut(path: Path) -> None:
     path.write_bytes(data[: len(data) // 2])
 
 
+def block(path: Path) -> None:
+    """Put a folder in the place of a file: to read that is an error of the system, as without permission."""
+    path.unlink()
+    path.mkdir()
+
+
 @contextlib.contextmanager
-def corrupted(suite: Harness) -> Iterator[tuple[Handles, Play]]:
+def corrupted(suite: Harness, harm: Callable[[Path], None] = cut) -> Iterator[tuple[Handles, Play]]:
     """Give a store that holds records of `a` and `b`, of which that of `a` cannot be read.
 
     In the script that goes on there, `a` may be there or not, as long as nobody asks for it.
@@ -60,17 +66,23 @@ def corrupted(suite: Harness) -> Iterator[tuple[Handles, Play]]:
         play.worlds = without.worlds
         others = files(home)
         play.all(handles, [record("a", 1), RESTART])
-        _damage(suite, home, empty, others)
+        _damage(suite, home, empty, others, harm)
         play.worlds = (*play.worlds, *without.worlds)
         yield handles, play
 
 
-def _damage(suite: Harness, home: Path, empty: dict[Path, bytes], others: dict[Path, bytes]) -> None:
+def _damage(
+    suite: Harness,
+    home: Path,
+    empty: dict[Path, bytes],
+    others: dict[Path, bytes],
+    harm: Callable[[Path], None],
+) -> None:
     try:
         suite.corrupt(home, "a")
     except NotImplementedError:
         suite._need_files("write corrupt(self, home, id), which damages the record of one id")
-        cut(own_file(empty, others, files(home)))
+        harm(own_file(empty, others, files(home)))
 
 
 def must_raise(suite: Harness, handles: Handles, look: Call) -> None:

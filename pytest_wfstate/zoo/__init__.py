@@ -3,7 +3,19 @@
 It shows that the suites have teeth. Every animal is a few lines over a store that is right.
 """
 
-from pytest_wfstate.zoo import effects, paused, resume, runs, snapshots
+from pytest_wfstate.zoo import claims, effects, forks, paused, recoveries, resume, runs, snapshots, traits
 from pytest_wfstate.zoo.base import ANIMALS, Animal
 
-__all__ = ["ANIMALS", "Animal", "effects", "paused", "resume", "runs", "snapshots"]
+__all__ = [
+    "ANIMALS",
+    "Animal",
+    "claims",
+    "effects",
+    "forks",
+    "paused",
+    "recoveries",
+    "resume",
+    "runs",
+    "snapshots",
+    "traits",
+]

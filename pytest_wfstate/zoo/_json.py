@@ -1,6 +1,7 @@
 """Stores as one would write them in an afternoon, had one thought of everything: a JSON file a run.
 
-They are right. Animals whose bug is in how files are named, written or read are a few lines over one of these.
+They are right. Whatever a bug can be in is a method of its own here: what a file is called, how it is written and read,
+how a record is checked, kept and made again. So an animal, or a trait of animals of all contracts, is a few lines.
 """
 
 from __future__ import annotations
@@ -8,17 +9,17 @@ from __future__ import annotations
 import builtins
 import contextlib
 import json
-import math
 import os
+import uuid
 from collections.abc import Iterator
-from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from pydantic import ValidationError
 
 from pytest_wfstate.contracts.clock import milliseconds, now, seconds
 from pytest_wfstate.contracts.effects import SideEffectRecord, WorkflowCheckpoint, check_effect
 from pytest_wfstate.contracts.ids import check_id
+from pytest_wfstate.contracts.paused import PausedWorkflow, check_age
 from pytest_wfstate.contracts.resume import ResumePoint
 from pytest_wfstate.contracts.runs import WorkflowExecutionState, WorkflowStepState, no_run
 from pytest_wfstate.contracts.snapshots import (
@@ -32,6 +33,8 @@ from pytest_wfstate.contracts.snapshots import (
 from pytest_wfstate.errors import CorruptRecord
 from pytest_wfstate.stores.file._folder import Folder, Held
 from pytest_wfstate.stores.file._names import stem
+
+R = TypeVar("R")
 
 
 class JsonFiles:
@@ -49,9 +52,40 @@ class JsonFiles:
         for one in ids:
             check_id("id", one)
 
+    def checked(self, kind: Any, record: Any) -> Any:
+        """Copy a record that is to be kept, and refuse one that cannot be."""
+        return kind.checked(record)
+
+    def put(self, record: Any) -> None:
+        """Keep a record that was checked."""
+        raise NotImplementedError
+
+    def kept(self, record: Any) -> Any:
+        """Give what is kept in the place of a record; None if there is nothing."""
+        raise NotImplementedError
+
+    def found(self, record: R | None) -> R | None:
+        """Give a caller the record that was asked for: None if there is none."""
+        return record
+
+    def one(self, kind: type[R], fields: dict[str, Any] | None) -> R | None:
+        """Make a record of what a document says of it, if it says anything."""
+        return self.made(kind, fields) if fields else None
+
+    def made(self, kind: Any, fields: dict[str, Any]) -> Any:
+        """Make a record of what a document says of it."""
+        try:
+            return kind.model_validate(fields)
+        except ValidationError as error:
+            raise CorruptRecord("a file", str(error)) from error
+
     def read(self, *ids: str) -> dict[str, Any]:
         """Read a document, empty if there is none."""
-        data = self.folder.read(self.name(*ids))
+        return self.document(self.name(*ids))
+
+    def document(self, name: str) -> dict[str, Any]:
+        """Read a file, empty if there is none."""
+        data = self.folder.read(name)
         return {} if data is None else self.parse(data)
 
     def parse(self, data: bytes) -> dict[str, Any]:
@@ -74,32 +108,15 @@ class JsonFiles:
         """Put a file in its place."""
         held.replace(name, data)
 
-    def delete(self, *ids: str) -> None:
+    def drop(self, *ids: str) -> None:
         """Remove a document."""
+        self.check(*ids)
         with self.folder.exclusive() as held:
-            held.unlink(self.name(*ids))
-            held.sync()
+            self.unlink(held, self.name(*ids))
 
-
-class NamesNeverSynced(Folder):
-    """A folder whose names nobody brings to the disk."""
-
-    def sync_names(self, fd: int, folder: Path) -> None:
-        pass
-
-
-class RenamesFirst(JsonFiles):
-    """Renames a file, and fsyncs it in its new place."""
-
-    def write(self, held: Held, name: str, data: bytes) -> None:
-        """Put a file in its place, too soon."""
-        held.write(name + ".tmp", data, durable=False)
-        held.rename(name + ".tmp", name)
-        fd = os.open(held.path(name), os.O_RDONLY)
-        try:
-            self.folder.sync(fd)
-        finally:
-            os.close(fd)
+    def unlink(self, held: Held, name: str) -> None:
+        """Remove a file."""
+        held.unlink(name)
         held.sync()
 
 
@@ -107,27 +124,38 @@ class JsonEffects(JsonFiles):
     """Checkpoints: a document is one, and a mark writes it all anew."""
 
     def save_checkpoint(self, checkpoint: WorkflowCheckpoint) -> None:
-        checkpoint = WorkflowCheckpoint.checked(checkpoint)
-        self.check(checkpoint.task_id)
+        self.put(self.checked(WorkflowCheckpoint, checkpoint))
+
+    def put(self, record: WorkflowCheckpoint) -> None:
+        self.check(record.task_id)
         with self.folder.exclusive() as held:
-            self.put(held, checkpoint)
+            self.store(held, record)
+
+    def store(self, held: Held, checkpoint: WorkflowCheckpoint) -> None:
+        """Write a checkpoint, saved or marked."""
+        self.write(held, self.name(checkpoint.task_id), checkpoint.to_json().encode())
 
     def load_checkpoint(self, task_id: str) -> WorkflowCheckpoint | None:
         self.check(task_id)
-        found = self.read(task_id)
-        return _made(WorkflowCheckpoint, found) if found else None
+        return self.found(self.task(task_id))
+
+    def kept(self, record: WorkflowCheckpoint) -> WorkflowCheckpoint | None:
+        return self.task(record.task_id)
+
+    def task(self, task_id: str) -> WorkflowCheckpoint | None:
+        """Read a checkpoint."""
+        return self.one(WorkflowCheckpoint, self.read(task_id))
 
     def mark_step_complete(self, task_id: str, tool_use_id: str, effect: SideEffectRecord) -> None:
         self.check(task_id)
         effect = check_effect(tool_use_id, effect)
         with self.folder.exclusive() as held:
-            checkpoint = JsonEffects.load_checkpoint(self, task_id) or self.blank(task_id)
+            checkpoint = self.task(task_id) or self.blank(task_id)
             self.mark(checkpoint, effect)
-            self.put(held, checkpoint)
+            self.store(held, checkpoint)
 
     def delete_checkpoint(self, task_id: str) -> None:
-        self.check(task_id)
-        self.delete(task_id)
+        self.drop(task_id)
 
     def blank(self, task_id: str) -> WorkflowCheckpoint:
         """Make the checkpoint that the first mark starts from."""
@@ -137,60 +165,144 @@ class JsonEffects(JsonFiles):
         """Count an effect as done."""
         checkpoint.mark(effect, at=seconds(now()))
 
-    def put(self, held: Held, checkpoint: WorkflowCheckpoint) -> None:
-        """Write a checkpoint that was checked."""
-        self.write(held, self.name(checkpoint.task_id), checkpoint.to_json().encode())
+
+class JsonPaused(JsonFiles):
+    """Paused runs: a document has the record of a run that is paused, and its claim, if there is one."""
+
+    def __init__(self, home: str | os.PathLike[str]) -> None:
+        super().__init__(home)
+        self._claimed: dict[str, str] = {}  # the token of this handle's last claim of each run
+
+    def save(self, paused: PausedWorkflow) -> None:
+        self.put(self.checked(PausedWorkflow, paused))
+
+    def put(self, record: PausedWorkflow) -> None:
+        self.check(record.run_id)
+        with self.folder.exclusive() as held:
+            try:
+                run = self.read(record.run_id)
+            except CorruptRecord:
+                run = {}  # to save is to heal
+            self.settle(held, self.name(record.run_id), {**run, "paused": json.loads(record.to_json())})
+
+    def kept(self, record: PausedWorkflow) -> PausedWorkflow | None:
+        return self.paused(record.run_id)
+
+    def paused(self, run_id: str) -> PausedWorkflow | None:
+        """Read the record of a run that is paused."""
+        return self.one(PausedWorkflow, self.read(run_id).get("paused"))
+
+    def load(self, run_id: str) -> PausedWorkflow | None:
+        self.check(run_id)
+        return self.found(self.paused(run_id))
+
+    def claim(self, run_id: str) -> PausedWorkflow | None:
+        self.check(run_id)
+        with self.folder.exclusive() as held:
+            paused = self.paused(run_id)
+            if paused is None:
+                held.sync()  # who made the claim that we have lost to may have died before its fsync
+                return None
+            claim = {"record": json.loads(paused.to_json()), "token": uuid.uuid4().hex, "at": now().timestamp()}
+            self.settle(held, self.name(run_id), {"claim": claim})
+            self._claimed[run_id] = claim["token"]
+        return paused
+
+    def recover_orphaned(self, older_than: float | None = None) -> int:
+        age, rearmed = check_age(older_than), 0
+        with self.folder.exclusive() as held:
+            for name, run in self.runs(held.names()):
+                if "claim" in run and round(now().timestamp() - run["claim"]["at"], 6) >= age:
+                    rearmed += "paused" not in run
+                    self.settle(held, name, {"paused": run.get("paused", run["claim"]["record"])})
+            held.sync()
+        return rearmed
+
+    def complete(self, run_id: str) -> None:
+        self.check(run_id)
+        with self.folder.exclusive() as held:
+            run = self.read(run_id)
+            token = run.get("claim", {}).get("token")
+            if token and self._claimed.get(run_id, token) == token:
+                del run["claim"]
+                self.settle(held, self.name(run_id), run)
+            held.sync()
+
+    def remove(self, run_id: str) -> None:
+        self.drop(run_id)
+
+    def list(self) -> builtins.list[str]:
+        with self.folder.shared() as names:
+            return sorted(run["paused"]["run_id"] for _, run in self.runs(names) if "paused" in run)
+
+    def runs(self, names: builtins.list[str]) -> Iterator[tuple[str, dict[str, Any]]]:
+        """Read the documents that can be read, with the names of their files."""
+        for name in sorted(name for name in names if name.endswith(".json")):
+            with contextlib.suppress(CorruptRecord):
+                yield name, self.document(name)
+
+    def settle(self, held: Held, name: str, run: dict[str, Any]) -> None:
+        """Write a document; one with nothing in it is removed."""
+        if run:
+            self.write(held, name, json.dumps(run, ensure_ascii=False).encode())
+        else:
+            self.unlink(held, name)
 
 
 class JsonResume(JsonFiles):
     """Resume points: a document is one."""
 
     def save(self, point: ResumePoint) -> None:
-        self.put(ResumePoint.checked(point))
+        self.put(self.checked(ResumePoint, point))
 
-    def put(self, point: ResumePoint) -> None:
-        """Write a point that was checked."""
-        self.check(point.run_id)
+    def put(self, record: ResumePoint) -> None:
+        self.check(record.run_id)
         with self.folder.exclusive() as held:
-            self.write(held, self.name(point.run_id), point.to_json().encode())
+            self.write(held, self.name(record.run_id), record.to_json().encode())
+
+    def kept(self, record: ResumePoint) -> ResumePoint | None:
+        return self.point(record.run_id)
+
+    def point(self, run_id: str) -> ResumePoint | None:
+        """Read the point of a run."""
+        return self.one(ResumePoint, self.read(run_id))
 
     def load(self, run_id: str) -> ResumePoint | None:
         self.check(run_id)
-        found = self.read(run_id)
-        return _made(ResumePoint, found) if found else None
+        return self.found(self.point(run_id))
 
-    def delete(self, run_id: str) -> None:  # type: ignore[override]
-        self.check(run_id)
-        super().delete(run_id)
+    def delete(self, run_id: str) -> None:
+        self.drop(run_id)
 
 
 class JsonSnapshots(JsonFiles):
     """Snapshots: the document of a run has one for each super-step."""
 
     def save(self, snapshot: Snapshot) -> None:
-        snapshot = Snapshot.checked(snapshot)
-        self.put(snapshot)
+        self.put(self.checked(Snapshot, snapshot))
 
-    def put(self, snapshot: Snapshot) -> None:
-        """Write a snapshot that was checked."""
-        key = snapshot.key
+    def put(self, record: Snapshot) -> None:
+        key = record.key
         self.check(key.workflow_id, key.run_id)
         with self.changed(key.workflow_id, key.run_id) as run:
-            run[str(key.super_step)] = json.loads(snapshot.to_json())
+            run[str(key.super_step)] = json.loads(record.to_json())
+
+    def kept(self, record: Snapshot) -> Snapshot | None:
+        return self.run(record.key.workflow_id, record.key.run_id).get(record.key.super_step)
 
     def run(self, workflow_id: str, run_id: str) -> dict[int, Snapshot]:
         """Read the snapshots of a run, by super-step."""
         self.check(workflow_id, run_id)
         found = self.read(workflow_id, run_id)
-        return {int(step): _made(Snapshot, one) for step, one in found.items()}
+        return {int(step): self.made(Snapshot, one) for step, one in found.items()}
 
     def load(self, key: CheckpointKey) -> Snapshot | None:
         key = CheckpointKey.checked(key)
-        return self.run(key.workflow_id, key.run_id).get(key.super_step)
+        return self.found(self.run(key.workflow_id, key.run_id).get(key.super_step))
 
     def latest(self, workflow_id: str, run_id: str) -> Snapshot | None:
         run = self.run(workflow_id, run_id)
-        return run[max(run)] if run else None
+        return self.found(run[max(run)] if run else None)
 
     def list(self, workflow_id: str, run_id: str) -> builtins.list[CheckpointMeta]:
         run = self.run(workflow_id, run_id)
@@ -213,39 +325,46 @@ class JsonRuns(JsonFiles):
     """Runs: a document has the run, if it was created, and its steps by their ids."""
 
     def create_run(self, state: WorkflowExecutionState) -> None:
-        state = WorkflowExecutionState.checked(state)
-        self.check(state.run_task_id)
-        with self.changed(state.run_task_id) as document:
-            document["run"] = json.loads(state.to_json())
+        self.put(self.checked(WorkflowExecutionState, state))
+
+    def put(self, record: WorkflowExecutionState) -> None:
+        self.check(record.run_task_id)
+        with self.changed(record.run_task_id) as document:
+            document["run"] = json.loads(record.to_json())
+
+    def kept(self, record: WorkflowExecutionState) -> WorkflowExecutionState | None:
+        return self.run(record.run_task_id)
+
+    def run(self, run_task_id: str) -> WorkflowExecutionState | None:
+        """Read a run, without its steps."""
+        return self.one(WorkflowExecutionState, self.read(run_task_id).get("run"))
 
     def get_run(self, run_task_id: str) -> WorkflowExecutionState | None:
         self.check(run_task_id)
-        found = self.read(run_task_id).get("run")
-        return None if found is None else _made(WorkflowExecutionState, found)
+        return self.found(self.run(run_task_id))
 
     def update_context(self, run_task_id: str, context: Any) -> None:
         self.check(run_task_id)
         with self.changed(run_task_id) as document:
             if "run" not in document:
                 raise no_run(run_task_id)
-            state = _made(WorkflowExecutionState, document["run"])
+            state = self.made(WorkflowExecutionState, document["run"])
             state.context = context
             state.updated_at = now()
             document["run"] = json.loads(state.to_json())
 
     def delete_run(self, run_task_id: str) -> None:
-        self.check(run_task_id)
-        self.delete(run_task_id)
+        self.drop(run_task_id)
 
     def upsert_step(self, run_task_id: str, step: WorkflowStepState) -> None:
-        step = WorkflowStepState.checked(step)
+        step = self.checked(WorkflowStepState, step)
         self.check(run_task_id, step.step_id)
         with self.changed(run_task_id) as document:
             document.setdefault("steps", {})[step.step_id] = json.loads(step.to_json())
 
     def get_step(self, run_task_id: str, step_id: str) -> WorkflowStepState | None:
         self.check(run_task_id, step_id)
-        return self.steps(run_task_id).get(step_id)
+        return self.found(self.steps(run_task_id).get(step_id))
 
     def list_steps(self, run_task_id: str) -> list[WorkflowStepState]:
         self.check(run_task_id)
@@ -254,23 +373,14 @@ class JsonRuns(JsonFiles):
     def steps(self, run_task_id: str) -> dict[str, WorkflowStepState]:
         """Read the steps of a run."""
         found = self.read(run_task_id).get("steps", {})
-        return {step_id: _made(WorkflowStepState, one) for step_id, one in found.items()}
+        return {step_id: self.made(WorkflowStepState, one) for step_id, one in found.items()}
 
 
-def without_nan(value: Any) -> Any:
-    """Give a value with None for all numbers that have no JSON."""
-    if isinstance(value, float) and not math.isfinite(value):
-        return None
-    if isinstance(value, dict):
-        return {name: without_nan(one) for name, one in value.items()}
-    return [without_nan(one) for one in value] if isinstance(value, list) else value
-
-
-def _made(kind: Any, found: Any) -> Any:
-    try:
-        return kind.model_validate(found)
-    except ValidationError as error:
-        raise CorruptRecord("a file", str(error)) from error
-
-
-__all__ = ["JsonEffects", "JsonFiles", "JsonResume", "JsonRuns", "JsonSnapshots", "without_nan"]
+STORES: dict[str, type[JsonFiles]] = {
+    "effects": JsonEffects,
+    "paused": JsonPaused,
+    "resume": JsonResume,
+    "runs": JsonRuns,
+    "snapshots": JsonSnapshots,
+}
+"""The store of each contract."""

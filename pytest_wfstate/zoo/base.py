@@ -8,6 +8,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
+from pytest_wfstate.zoo._json import STORES
+
 S = TypeVar("S", bound=type)
 
 
@@ -37,6 +39,20 @@ def animal(contract: str, *breaks: str) -> Callable[[S], S]:
         story = " ".join((store.__doc__ or "").split())
         ANIMALS.append(Animal(f"{contract}.{name}", contract, story, _ids(contract, breaks), store))
         return store
+
+    return take
+
+
+def trait(**breaks: str) -> Callable[[S], S]:
+    """Take a bug into the zoo that stores of several contracts can have: each contract that is named gets an animal.
+
+    The class is mixed into the store of the contract; its docstring is the story of them all.
+    """
+
+    def take(bug: S) -> S:
+        for contract, some in breaks.items():
+            animal(contract, some)(type(bug.__name__, (bug, STORES[contract]), {"__doc__": bug.__doc__}))
+        return bug
 
     return take
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import pty
 import re
@@ -296,6 +297,28 @@ def test_an_animal_that_is_not_there_is_a_usage_error(capsys: pytest.CaptureFixt
 def test_a_store_in_sqlite_can_be_checked(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["check", "paused.sql", "-k", "paused.claim"]) == 0
     assert cells(capsys.readouterr().out.splitlines()[1])[:2] == ["paused.sql", "2/2"]
+
+
+def test_animals_are_looked_for_in_one_contract(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["zoo", "--contract", "paused", "resume."]) == 2
+    own = sum(animal.contract == "paused" for animal in ANIMALS)
+    assert f"no animal's name begins with resume.. There are {own}, of the contracts paused." in capsys.readouterr().err
+
+
+def test_an_animal_that_is_not_what_it_is_said_to_be_fails_the_matrix(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    animal = next(one for one in ANIMALS if one.name == "resume.takes-any-id")
+    liar = dataclasses.replace(animal, breaks=("resume.save.load", "resume.ids.refused"))
+    monkeypatch.setattr("pytest_wfstate.cli.ANIMALS", [liar])
+    monkeypatch.setattr("pytest_wfstate.check.NO_ANIMALS_YET", ("kill", "power", "errors", "race"))  # they take long
+    assert main(["zoo", "--full", "--contract", "resume"]) == 1
+    *_, first, second, third = [line for line in capsys.readouterr().out.splitlines() if "no animal" not in line]
+    assert (first, second, third) == (
+        "",
+        "resume.takes-any-id is said to break, and does not, resume.save.load",
+        "resume.takes-any-id breaks, and is not said to, resume.save.bad-id",
+    )
 
 
 def test_every_shipped_store_can_be_named() -> None:

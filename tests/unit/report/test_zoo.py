@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from pytest_wfstate.report.zoo import caught, differences, is_caught, matrix
+from pytest_wfstate.report.zoo import caught, differences, is_caught, matrix, without_animal
 from pytest_wfstate.suites.clauses import Clause
 from pytest_wfstate.zoo import Animal
 
@@ -29,8 +29,10 @@ def test_an_animal_that_breaks_nothing_is_not_caught() -> None:
 
 
 def test_the_matrix_has_a_mark_for_each_result() -> None:
-    found = {"x.bat": {"x.a.b": "failed", "x.a.c": "passed", "x.a.d": "not measured", "x.a.e": "not offered"}}
-    assert matrix([BAT], CLAUSES, found).splitlines()[-2:] == ["       1234", "x.bat  x.?-"]
+    found = {"x.bat": {"x.a.b": "failed", "x.a.c": "passed", "x.a.d": "failed", "x.a.e": "passed"}}
+    assert matrix([BAT], CLAUSES, found).splitlines()[-2:] == ["       1234", "x.bat  xo!."]
+    found = {"x.bat": {"x.a.b": "not measured", "x.a.d": "not measured", "x.a.e": "not offered"}}
+    assert matrix([BAT], CLAUSES, found).splitlines()[-1] == "x.bat  oo?-"
 
 
 def test_differences_are_told_both_ways() -> None:
@@ -39,3 +41,21 @@ def test_differences_are_told_both_ways() -> None:
         "x.bat is said to break, and does not, x.a.c",
         "x.bat breaks, and is not said to, x.a.d",
     ]
+
+
+def test_a_clause_that_never_saw_an_animal_is_a_difference() -> None:
+    assert differences([BAT], {"x.bat": {"x.a.b": "failed"}}) == ["x.bat is said to break, and does not, x.a.c"]
+
+
+def test_random_calls_may_find_more_than_is_said_and_not_less() -> None:
+    clause = Clause("x.random.calls", "safe", "none", "It is.", "test_random_calls")
+    bold = Animal("x.boa", "x", "It sleeps by day.", (clause.id,), Path)
+    assert differences([BAT], {"x.bat": {"x.a.b": "failed", "x.a.c": "failed", clause.id: "failed"}}) == []
+    assert matrix([BAT], [clause], {"x.bat": {clause.id: "failed"}}).splitlines()[-1] == "x.bat  ~"
+    assert differences([bold], {"x.boa": {clause.id: "passed"}}) == [
+        f"x.boa is said to break, and does not, {clause.id}"
+    ]
+
+
+def test_a_clause_without_an_animal_is_told() -> None:
+    assert without_animal([BAT], CLAUSES) == ["no animal breaks x.a.d", "no animal breaks x.a.e"]

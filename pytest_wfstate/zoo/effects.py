@@ -4,37 +4,24 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import Any
 
 from pytest_wfstate.contracts.clock import now, seconds
 from pytest_wfstate.contracts.effects import SideEffectRecord, WorkflowCheckpoint, check_effect
 from pytest_wfstate.contracts.ids import check_id
-from pytest_wfstate.errors import CorruptRecord
 from pytest_wfstate.stores.base import threaded
 from pytest_wfstate.stores.file import FileEffectStore
+from pytest_wfstate.stores.file._folder import Held
 from pytest_wfstate.stores.file._journal import _line
 from pytest_wfstate.stores.file.effects import _Mark
 from pytest_wfstate.zoo._json import JsonEffects
 from pytest_wfstate.zoo.base import animal
 
-_EVERY_LOG = (
-    "mark.adds mark.in-order mark.survives-restart random.calls mark.idempotent "
-    "mark.idempotent-after-restart mark.idempotent-elsewhere mark.counts-on mark.keeps-agent "
-    "mark.seen-at-once mark.not-lost mark.after-save mark.others mark.long-log mark.values mark.any-id "
-    "mark.ids-differ save.after-marks delete.others mark.sets-time mark.again-keeps-time mark.too-many"
-)
-"""What shows the order or the length of a log."""
-
 
 @animal(
     "effects",
-    "random.calls",
-    "mark.idempotent",
-    "mark.idempotent-after-restart",
-    "mark.idempotent-elsewhere",
-    "mark.idempotent-saved",
-    "mark.long-log",
-    "mark.again-keeps-time",
-    "mark.too-many",
+    "mark.idempotent mark.idempotent-after-restart mark.idempotent-elsewhere mark.idempotent-saved mark.long-log",
+    "mark.again-keeps-time mark.too-many",
 )
 class RetryCountsTwice(JsonEffects):
     """A mark adds to the log and to the step index without a look at what is done.
@@ -47,29 +34,7 @@ class RetryCountsTwice(JsonEffects):
         super().mark(checkpoint, effect)
 
 
-@animal("effects", "mark.idempotent-saved")
-class DoneIfItIsInTheLog(JsonEffects):
-    """What is done is looked up in the log.
-
-    A tool call that was saved as done without an effect, because it had none, is done again.
-    """
-
-    def mark(self, checkpoint: WorkflowCheckpoint, effect: SideEffectRecord) -> None:
-        if effect.tool_use_id not in {one.tool_use_id for one in checkpoint.side_effects_log}:
-            checkpoint.completed_tool_ids.discard(effect.tool_use_id)
-            super().mark(checkpoint, effect)
-
-
-@animal("effects", "random.calls", "mark.idempotent-saved", "mark.again-keeps-time")
-class RetryTouches(JsonEffects):
-    """A mark that is repeated sets the time all the same. A task that is stuck in retries never looks stale."""
-
-    def mark(self, checkpoint: WorkflowCheckpoint, effect: SideEffectRecord) -> None:
-        super().mark(checkpoint, effect)
-        checkpoint.updated_at = seconds(now())
-
-
-@animal("effects", "mark.sets-time", "mark.again-keeps-time")
+@animal("effects", "mark.sets-time mark.again-keeps-time")
 class TimeOfTheEffect(JsonEffects):
     """A mark takes its time from the effect, whose clock is that of another machine.
 
@@ -80,24 +45,13 @@ class TimeOfTheEffect(JsonEffects):
         checkpoint.mark(effect, at=effect.completed_at)
 
 
-@animal("effects", "mark.sets-time")
-class TimeIsRounded(JsonEffects):
-    """Seconds are rounded, not cut. Half of all marks come from the future, and sort after those that follow them."""
-
-    def mark(self, checkpoint: WorkflowCheckpoint, effect: SideEffectRecord) -> None:
-        checkpoint.mark(effect, at=round(now().timestamp()))
-
-
-@animal("effects", _EVERY_LOG)
-class LastEffectOnly(JsonEffects):
-    """A mark puts its effect in the place of the log. What was done before cannot be undone any more."""
-
-    def mark(self, checkpoint: WorkflowCheckpoint, effect: SideEffectRecord) -> None:
-        super().mark(checkpoint, effect)
-        del checkpoint.side_effects_log[:-1]
-
-
-@animal("effects", _EVERY_LOG)
+@animal(
+    "effects",
+    "mark.adds mark.in-order mark.survives-restart mark.idempotent mark.idempotent-after-restart",
+    "mark.idempotent-elsewhere mark.counts-on mark.keeps-agent mark.seen-at-once mark.not-lost mark.after-save",
+    "mark.others mark.long-log mark.values mark.any-id mark.ids-differ save.after-marks delete.others",
+    "mark.sets-time mark.again-keeps-time mark.too-many",
+)
 class NewestFirst(JsonEffects):
     """A mark puts its effect at the head of the log, where a page shows it first.
 
@@ -120,7 +74,7 @@ class LogIsCapped(JsonEffects):
         del checkpoint.side_effects_log[:-100]
 
 
-@animal("effects", "mark.counts-on", "mark.too-many")
+@animal("effects", "mark.counts-on mark.too-many")
 class StepIsLengthOfLog(JsonEffects):
     """The step index is set to the length of the log. A task whose steps do not all have effects goes back in time."""
 
@@ -129,33 +83,10 @@ class StepIsLengthOfLog(JsonEffects):
         checkpoint.step_index = len(checkpoint.side_effects_log)
 
 
-@animal("effects", "mark.too-many")
-class StepWrapsAround(JsonEffects):
-    """The step index is a 32-bit number that starts again at 0 when it is full. The task seems to begin anew."""
-
-    def mark(self, checkpoint: WorkflowCheckpoint, effect: SideEffectRecord) -> None:
-        step = checkpoint.step_index
-        checkpoint.step_index = 0
-        super().mark(checkpoint, effect)
-        checkpoint.step_index = (step + checkpoint.step_index) % 2**32
-
-
 @animal(
     "effects",
-    "mark.creates",
-    "mark.in-order",
-    "mark.survives-restart",
-    "random.calls",
-    "mark.idempotent",
-    "mark.idempotent-elsewhere",
-    "mark.seen-at-once",
-    "mark.after-delete",
-    "mark.long-log",
-    "mark.values",
-    "mark.any-id",
-    "mark.ids-differ",
-    "delete.seen-at-once",
-    "aliasing.marked",
+    "mark.creates mark.in-order mark.survives-restart mark.idempotent mark.idempotent-elsewhere mark.seen-at-once",
+    "mark.after-delete mark.long-log mark.values mark.any-id mark.ids-differ delete.seen-at-once aliasing.marked",
     "mark.sets-time",
 )
 class AgentHasNoName(JsonEffects):
@@ -165,7 +96,7 @@ class AgentHasNoName(JsonEffects):
         return WorkflowCheckpoint.new(task_id, "")
 
 
-@animal("effects", "random.calls", "mark.wrong-effect")
+@animal("effects", "mark.wrong-effect")
 class AnyEffectWillDo(JsonEffects):
     """The effect is not compared with the id that is marked.
 
@@ -177,29 +108,6 @@ class AnyEffectWillDo(JsonEffects):
         super().mark_step_complete(task_id, tool_use_id, effect.model_copy(update={"tool_use_id": tool_use_id}))
 
 
-@animal(
-    "effects",
-    "random.calls",
-    "mark.wrong-effect",
-    "kill.mark",
-    "kill.delete",
-    "power.mark",
-    "errors.mark",
-    "power.delete",
-    "errors.delete",
-)
-class RefusesTooLate(JsonEffects):
-    """A mark first makes the checkpoint, if there is none, and then looks at its arguments.
-
-    What was refused has left an empty checkpoint behind.
-    """
-
-    def mark_step_complete(self, task_id: str, tool_use_id: str, effect: SideEffectRecord) -> None:
-        if self.load_checkpoint(task_id) is None:
-            self.save_checkpoint(self.blank(task_id))
-        super().mark_step_complete(task_id, tool_use_id, effect)
-
-
 @animal("effects", "mark.ids-differ")
 class ToolIdsFolded(JsonEffects):
     """Tool calls are compared without regard to case and blanks. Of `run` and `Run` the second is never done."""
@@ -209,20 +117,7 @@ class ToolIdsFolded(JsonEffects):
             super().mark(checkpoint, effect)
 
 
-@animal("effects", "mark.any-id", "mark.ids-differ")
-class ToolIdsOf255(JsonEffects):
-    """Tool ids have room for 255 characters, as in many a table.
-
-    A longer one cannot be marked, and is done for ever.
-    """
-
-    def mark(self, checkpoint: WorkflowCheckpoint, effect: SideEffectRecord) -> None:
-        if len(effect.tool_use_id) > 255:
-            raise ValueError("the tool id is too long")
-        super().mark(checkpoint, effect)
-
-
-@animal("effects", "mark.survives-restart", "random.calls", "mark.others", "mark.sets-time")
+@animal("effects", "mark.survives-restart mark.others mark.sets-time")
 class DoneAnywhereIsDone(JsonEffects):
     """A tool call counts as done if any task has marked its id, to be sure.
 
@@ -234,7 +129,7 @@ class DoneAnywhereIsDone(JsonEffects):
             super().mark(checkpoint, effect)
 
 
-@animal("effects", "random.calls", "mark.seen-at-once", "mark.not-lost", "mark.after-save", "mark.after-delete")
+@animal("effects", "mark.not-lost mark.after-save")
 class StaleReadModifyWrite(JsonEffects):
     """A handle marks on the checkpoint that it last had in its hands, and writes that.
 
@@ -245,69 +140,23 @@ class StaleReadModifyWrite(JsonEffects):
         super().__init__(home)
         self._last: dict[str, WorkflowCheckpoint] = {}
 
-    def save_checkpoint(self, checkpoint: WorkflowCheckpoint) -> None:
-        super().save_checkpoint(checkpoint)
-        self._last[checkpoint.task_id] = checkpoint.model_copy(deep=True)
+    def store(self, held: Held, checkpoint: WorkflowCheckpoint) -> None:
+        super().store(held, checkpoint)
+        self._last[checkpoint.task_id] = checkpoint
 
-    def delete_checkpoint(self, task_id: str) -> None:
-        super().delete_checkpoint(task_id)
-        self._last.pop(task_id, None)
-
-    def mark_step_complete(self, task_id: str, tool_use_id: str, effect: SideEffectRecord) -> None:
-        effect = check_effect(tool_use_id, effect)
-        checkpoint = self._last.get(task_id) or self.load_checkpoint(task_id) or self.blank(task_id)
-        checkpoint = checkpoint.model_copy(deep=True)
-        self.mark(checkpoint, effect)
-        self.save_checkpoint(checkpoint)
-
-
-@animal(
-    "effects",
-    "mark.survives-restart",
-    "random.calls",
-    "mark.seen-at-once",
-    "mark.not-lost",
-    "mark.after-save",
-    "delete.seen-at-once",
-    "corrupt.not-reset",
-    "mark.sets-time",
-    "mark.again-keeps-time",
-    "mark.too-many",
-)
-class MarksInBatches(JsonEffects):
-    """Marks are written three at a time, and before the same handle looks.
-
-    If the worker stops before that, what it did is done again.
-    """
-
-    def __init__(self, home: Path) -> None:
-        super().__init__(home)
-        self._waiting: list[tuple[str, str, SideEffectRecord]] = []
-
-    def mark_step_complete(self, task_id: str, tool_use_id: str, effect: SideEffectRecord) -> None:
-        check_id("task id", task_id)
-        self._waiting.append((task_id, tool_use_id, check_effect(tool_use_id, effect)))
-        if len(self._waiting) >= 3:
-            self._flush()
-
-    def _flush(self) -> None:
-        while self._waiting:
-            super().mark_step_complete(*self._waiting.pop(0))
+    def task(self, task_id: str) -> WorkflowCheckpoint | None:
+        return self._last.get(task_id) or super().task(task_id)
 
     def load_checkpoint(self, task_id: str) -> WorkflowCheckpoint | None:
-        self._flush()
+        self._last.pop(task_id, None)
         return super().load_checkpoint(task_id)
 
-    def save_checkpoint(self, checkpoint: WorkflowCheckpoint) -> None:
-        self._flush()
-        super().save_checkpoint(checkpoint)
-
-    def delete_checkpoint(self, task_id: str) -> None:
-        self._flush()
-        super().delete_checkpoint(task_id)
+    def drop(self, *ids: str) -> None:
+        super().drop(*ids)
+        self._last.pop(ids[0], None)
 
 
-@animal("effects", "kill.mark", "kill.delete", "power.mark", "errors.mark", "power.delete", "errors.delete")
+@animal("effects", "kill.mark kill.delete power.mark errors.mark power.delete errors.delete")
 class IdFirstEffectLater(JsonEffects):
     """A mark writes the id, and then the effect, in two steps.
 
@@ -324,7 +173,7 @@ class IdFirstEffectLater(JsonEffects):
         self.save_checkpoint(checkpoint)
 
 
-@animal("effects", "power.mark", "errors.mark")
+@animal("effects", "power.mark errors.mark")
 class AppendsToATornLine(FileEffectStore):
     """A mark is a line at the end of the file, whatever is there.
 
@@ -350,21 +199,6 @@ class AppendsToATornLine(FileEffectStore):
                 os.fsync(file)
 
 
-@animal("effects", "corrupt.not-reset")
-class MarkStartsAnew(JsonEffects):
-    """A mark on a checkpoint that cannot be read starts a new one, so that work goes on.
-
-    All that was done before is done again.
-    """
-
-    def mark_step_complete(self, task_id: str, tool_use_id: str, effect: SideEffectRecord) -> None:
-        try:
-            super().mark_step_complete(task_id, tool_use_id, effect)
-        except CorruptRecord:
-            self.delete_checkpoint(task_id)
-            super().mark_step_complete(task_id, tool_use_id, effect)
-
-
 @animal("effects", "aliasing.marked")
 class KeepsTheCallersEffect(JsonEffects):
     """A handle keeps the effects that it marked to save a look at the disk, and not copies of them.
@@ -388,4 +222,29 @@ class KeepsTheCallersEffect(JsonEffects):
         kept = self._kept.get(self.folder.read(self.name(task_id)))
         if checkpoint and kept:
             checkpoint.side_effects_log[-1] = kept
+        return checkpoint
+
+
+@animal("effects", "save.after-marks corrupt.heals")
+class OlderIsIgnored(JsonEffects):
+    """A checkpoint with a lower step index than the one that is there is taken for a late write, and dropped.
+
+    A task cannot be set back.
+    """
+
+    def put(self, record: WorkflowCheckpoint) -> None:
+        before = self.kept(record)
+        if before is None or before.step_index <= record.step_index:
+            super().put(record)
+
+
+@animal("effects", "values.falsy mark.keeps-agent mark.values")
+class FalsyIsMissing(JsonEffects):
+    """Defaults are filled in with `or`. An agent without a name becomes "unknown", and an empty target none."""
+
+    def made(self, kind: Any, fields: dict[str, Any]) -> Any:
+        checkpoint = super().made(kind, fields)
+        checkpoint.agent_id = checkpoint.agent_id or "unknown"
+        for effect in checkpoint.side_effects_log:
+            effect.target = effect.target or None
         return checkpoint

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import itertools
 import os
-from collections.abc import Iterable
-from typing import Any
 
 from pytest_wfstate.contracts.clock import milliseconds, now
 from pytest_wfstate.contracts.snapshots import CheckpointKey, Edits, Snapshot, new_run_id, no_source
@@ -13,42 +11,18 @@ from pytest_wfstate.errors import NotFound
 from pytest_wfstate.zoo._json import JsonSnapshots
 from pytest_wfstate.zoo.base import animal
 
-_EVERY_FORK = (
-    "fork.copies fork.edits random.calls fork.one-snapshot fork.any-step fork.apart fork.goes-on "
-    "fork.survives-restart fork.seen-by-others fork.newest-source fork.of-fork fork.new-id "
-    "fork.new-id-after-restart fork.workflow fork.edits-mapping fork.edits-falsy aliasing.edits "
-    "aliasing.forked fork.stamp"
+
+@animal(
+    "snapshots",
+    "fork.copies fork.edits fork.one-snapshot fork.any-step fork.apart fork.goes-on fork.survives-restart",
+    "fork.seen-by-others fork.newest-source fork.of-fork fork.new-id fork.new-id-after-restart fork.workflow",
+    "fork.edits-mapping fork.edits-falsy aliasing.edits aliasing.forked fork.stamp",
 )
-"""What looks at the snapshot that a fork makes."""
-
-
-@animal("snapshots", _EVERY_FORK)
 class ForkKeepsTheLabel(JsonSnapshots):
     """A fork is a copy, label and all. Nobody can tell later what it was forked from."""
 
     def forked(self, source: Snapshot, edits: Edits) -> Snapshot:
         return super().forked(source, edits).model_copy(update={"label": source.label})
-
-
-@animal("snapshots", "fork.seen-by-others", "fork.of-fork")
-class ForkNamesTheRoot(JsonSnapshots):
-    """A source that is a fork has a label with a run in it already, so a fork of it takes that over.
-
-    The run in between is forgotten.
-    """
-
-    def forked(self, source: Snapshot, edits: Edits) -> Snapshot:
-        fork = super().forked(source, edits)
-        return fork.model_copy(update={"label": source.label}) if source.label.startswith("fork-of:") else fork
-
-
-@animal("snapshots", _EVERY_FORK)
-class ForkStartsAtZero(JsonSnapshots):
-    """A fork is a new run, so it starts at super-step 0. The graph does work again that the source had behind it."""
-
-    def forked(self, source: Snapshot, edits: Edits) -> Snapshot:
-        fork = super().forked(source, edits)
-        return fork.model_copy(update={"key": fork.key.model_copy(update={"super_step": 0})})
 
 
 @animal("snapshots", "fork.stamp")
@@ -61,15 +35,8 @@ class ForkKeepsTheTime(JsonSnapshots):
 
 @animal(
     "snapshots",
-    "fork.edits",
-    "random.calls",
-    "fork.survives-restart",
-    "fork.of-fork",
-    "fork.new-id",
-    "fork.edits-mapping",
-    "fork.edits-falsy",
-    "fork.edits-refused",
-    "aliasing.edits",
+    "fork.edits fork.survives-restart fork.of-fork fork.new-id fork.edits-mapping fork.edits-falsy",
+    "fork.edits-refused aliasing.edits",
 )
 class ForkForgetsTheEdits(JsonSnapshots):
     """The edits are applied to a copy of the values, and it is not the copy that is saved."""
@@ -87,23 +54,7 @@ class ForkLosesFalsyEdits(JsonSnapshots):
         return super().forked(source, {name: value for name, value in dict(edits).items() if value})
 
 
-@animal("snapshots", "fork.edits-mapping")
-class EditsMustBePairs(JsonSnapshots):
-    """Edits are taken apart as pairs. Of a mapping that gives its keys, which are no pairs."""
-
-    def forked(self, source: Snapshot, edits: Iterable[Any]) -> Snapshot:
-        return super().forked(source, [(name, value) for name, value in edits])
-
-
-@animal(
-    "snapshots",
-    "fork.edits",
-    "random.calls",
-    "fork.source-untouched",
-    "fork.of-fork",
-    "fork.edits-mapping",
-    "fork.edits-refused",
-)
+@animal("snapshots", "fork.edits fork.source-untouched fork.of-fork fork.edits-mapping fork.edits-refused")
 class ForkEditsItsSource(JsonSnapshots):
     """The edits are written into the source, which is then copied. The run that should stay as it was is changed."""
 
@@ -114,7 +65,7 @@ class ForkEditsItsSource(JsonSnapshots):
         return super().fork(source, edits)
 
 
-@animal("snapshots", "random.calls", "fork.apart")
+@animal("snapshots", "fork.apart")
 class ForkIsAView(JsonSnapshots):
     """A fork costs nothing: it only says what it is a fork of, and how it differs.
 
@@ -135,7 +86,7 @@ class ForkIsAView(JsonSnapshots):
         return found
 
 
-@animal("snapshots", "random.calls", "fork.one-snapshot", "fork.any-step")
+@animal("snapshots", "fork.one-snapshot fork.any-step")
 class ForkCopiesTheRun(JsonSnapshots):
     """A fork takes the whole history of its source along. It goes on after super-steps that were to be undone."""
 
@@ -147,33 +98,7 @@ class ForkCopiesTheRun(JsonSnapshots):
         return run_id
 
 
-@animal("snapshots", "random.calls", "fork.one-snapshot", "fork.any-step", "fork.missing", "fork.missing-named")
-class ForkTakesTheLatest(JsonSnapshots):
-    """A fork is made of the latest snapshot, whatever super-step was asked for. Nobody can go back."""
-
-    def fork(self, source: CheckpointKey, edits: Edits = ()) -> str:
-        latest = self.latest(source.workflow_id, source.run_id)
-        return super().fork(latest.key if latest else source, edits)
-
-
-@animal(
-    "snapshots",
-    "random.calls",
-    "fork.survives-restart",
-    "fork.newest-source",
-    "fork.new-id",
-    "fork.new-id-after-restart",
-    "fork.edits-mapping",
-    "fork.stamp",
-)
-class ForkIdFromSource(JsonSnapshots):
-    """The id of a fork is made of that of its source. A second fork of the same snapshot is written over the first."""
-
-    def forked(self, source: Snapshot, edits: Edits) -> Snapshot:
-        return source.forked(f"{source.key.run_id}-fork-{source.key.super_step}", edits, milliseconds(now()))
-
-
-@animal("snapshots", "random.calls", "fork.seen-by-others", "fork.new-id", "fork.new-id-after-restart", "fork.stamp")
+@animal("snapshots", "fork.seen-by-others fork.new-id fork.new-id-after-restart fork.stamp")
 class CountsForks(JsonSnapshots):
     """The ids of forks are counted, from 1 whenever a worker starts. Two workers give the same id to different runs."""
 
@@ -185,7 +110,7 @@ class CountsForks(JsonSnapshots):
         return source.forked(f"fork-{next(self._numbers)}", edits, milliseconds(now()))
 
 
-@animal("snapshots", "random.calls", "fork.missing", "fork.missing-named")
+@animal("snapshots", "fork.missing fork.missing-named")
 class ForksNothing(JsonSnapshots):
     """A source that is not there is taken to be empty. A mistyped super-step gives a run that knows nothing."""
 
@@ -208,27 +133,9 @@ class ForkErrorSaysNothing(JsonSnapshots):
             raise NotFound("no such checkpoint") from None
 
 
-@animal("snapshots", "random.calls", "fork.missing")
-class MissingSourceIsMade(JsonSnapshots):
-    """A source that is not there is put there, empty, before the error is raised. From then on it can be forked."""
-
-    def fork(self, source: CheckpointKey, edits: Edits = ()) -> str:
-        if self.load(source) is None:
-            self.put(Snapshot(key=source, values={}, timestamp_ms=0))
-            raise no_source(source)
-        return super().fork(source, edits)
-
-
 @animal(
     "snapshots",
-    "fork.apart",
-    "fork.seen-by-others",
-    "fork.new-id",
-    "aliasing.edits",
-    "aliasing.forked",
-    "kill.fork",
-    "power.fork",
-    "errors.fork",
+    "fork.apart fork.seen-by-others fork.new-id aliasing.edits aliasing.forked kill.fork power.fork errors.fork",
 )
 class ForksWaitForTheEnd(JsonSnapshots):
     """A fork is kept by the handle that made it, and written when that is closed.
@@ -258,7 +165,7 @@ class ForksWaitForTheEnd(JsonSnapshots):
             self.put(fork)
 
 
-@animal("snapshots", "fork.apart", "fork.goes-on")
+@animal("snapshots", "fork.apart fork.goes-on")
 class ForksAreReadOnly(JsonSnapshots):
     """A fork is a picture of the past, so nothing can be saved to its run. It cannot go on."""
 

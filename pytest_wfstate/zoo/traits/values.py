@@ -1,0 +1,138 @@
+"""Stores that do not give back what they were given."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from pytest_wfstate.contracts.records import FrameworkType
+from pytest_wfstate.errors import NotFound
+from pytest_wfstate.stores.file._folder import Held
+from pytest_wfstate.zoo._json import JsonFiles, R
+from pytest_wfstate.zoo.base import trait
+
+
+@trait(
+    effects="load.missing save.load mark.creates delete.forgets delete.idempotent ids.never-collide mark.wrong-effect "
+    "save.after-delete delete.seen-at-once delete.others corrupt.heals save.unsound random.calls",
+    paused="load.missing save.load claim.takes complete.ends recover.rearms remove.paused remove.idempotent "
+    "ids.never-collide claim.leaves-winner claim.replaces save.after-end save.refused recover.paused-again "
+    "recover.once complete.idempotent complete.leaves-paused complete.paused-again complete.after-restart "
+    "complete.others complete.own-again remove.claimed remove.both values.unknown ids.refused-by-all "
+    "ids.claimed ids.claims-never-collide corrupt.heals complete.not-anothers complete.not-anothers-after-save "
+    "recover.older-than recover.age-of-last-claim recover.bad-age random.calls",
+    resume="load.missing save.load delete.forgets delete.idempotent ids.never-collide save.after-delete "
+    "delete.seen-at-once delete.others load.before-folder corrupt.heals save.unsound random.calls",
+    runs="load.missing save.load steps.missing delete.forgets delete.idempotent values.falsy values.unicode "
+    "values.large ids.never-collide update.unknown update.steps-alone update.after-delete upsert.whole "
+    "upsert.before-run upsert.others upsert.seen-at-once steps.begin-anew delete.steps-alone delete.seen-at-once "
+    "ids.steps-never-collide ids.never-joined corrupt.heals random.calls",
+    snapshots="load.missing save.load ids.never-collide load.exact workflows.apart fork.any-step fork.source-untouched "
+    "fork.workflow fork.missing values.refused fork.missing-named ids.never-joined random.calls",
+)
+class MissingIsAnError(JsonFiles):
+    """To ask for what is not there is an error, as if it were lost. A run's first start looks like a failure."""
+
+    def found(self, record: R | None) -> R | None:
+        if record is None:
+            raise NotFound("there is no such record")
+        return record
+
+
+@trait(
+    effects="save.replaces save.survives-restart handles.see-each-other mark.after-save save.after-marks corrupt.heals "
+    "errors.save",
+    paused="save.replaces save.survives-restart handles.see-each-other corrupt.heals errors.save",
+    resume="save.replaces save.survives-restart handles.see-each-other save.shorter save.others save.elsewhere "
+    "corrupt.heals errors.delete",
+    runs="save.replaces save.survives-restart handles.see-each-other create.keeps-steps create.replaces-all "
+    "create.keeps-times update.newest update.stamp-alone errors.create",
+)
+class FirstSaveWins(JsonFiles):
+    """A record is written only where there is none, so that two workers do not write over each other.
+
+    A run that comes to a later stage is resumed at the earlier one.
+    """
+
+    def put(self, record: Any) -> None:
+        if self.kept(record) is None:
+            super().put(record)
+
+
+@trait(paused="values.falsy", resume="values.falsy", runs="values.falsy", snapshots="values.falsy fork.edits-falsy")
+class FalsyIsDropped(JsonFiles):
+    """Values are kept `if value`, to keep files small. Zero, false and "" are gone."""
+
+    def made(self, kind: Any, fields: dict[str, Any]) -> Any:
+        made = super().made(kind, fields)
+        free = {name: value for name, value in made if isinstance(value, dict)}
+        return made.model_copy(update={name: _not_falsy(value) for name, value in free.items()})
+
+
+def _not_falsy(values: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in values.items() if value or isinstance(value, (list, dict))}
+
+
+@trait(paused="values.unknown", runs="create.framework-fields")
+class UnknownIsDropped(JsonFiles):
+    """A record is copied field by field, as far as its fields are known here.
+
+    What a newer framework has added is gone when the run resumes.
+    """
+
+    def made(self, kind: Any, fields: dict[str, Any]) -> Any:
+        made = super().made(kind, fields)
+        for _, part in made:
+            if isinstance(part, FrameworkType):
+                part.__pydantic_extra__.clear()
+        return made
+
+
+@trait(
+    effects="values.unicode ids.any-text ids.never-collide mark.values mark.any-id mark.ids-differ",
+    paused="values.unicode ids.any-text ids.never-collide ids.claimed ids.claims-never-collide",
+    resume="values.unicode ids.any-text ids.never-collide",
+    runs="values.unicode ids.any-text ids.never-collide ids.any-step ids.steps-never-collide",
+    snapshots="values.unicode ids.any-text ids.never-collide ids.any-workflow",
+)
+class AsciiOnly(JsonFiles):
+    """Text is written as ASCII, and what is not is left out without a word. 送金 is gone."""
+
+    def write(self, held: Held, name: str, data: bytes) -> None:
+        super().write(held, name, data.decode().encode("ascii", errors="ignore"))
+
+
+@trait(
+    effects="values.large mark.values",
+    paused="values.large",
+    resume="values.large",
+    runs="values.large",
+    snapshots="values.large",
+)
+class FilesCutShort(JsonFiles):
+    """A file is written with one call that takes 64 KiB at most. A longer record is cut, and cannot be read."""
+
+    def write(self, held: Held, name: str, data: bytes) -> None:
+        super().write(held, name, data[: 64 * 1024])
+
+
+@trait(resume="save.exact-numbers", snapshots="save.any-step list.stamps")
+class NumbersAreDoubles(JsonFiles):
+    """Whole numbers pass through a double, as in JavaScript. An account number of 17 digits ends in another digit."""
+
+    def parse(self, data: bytes) -> dict[str, Any]:
+        super().parse(data)
+        document: dict[str, Any] = json.loads(data, parse_int=lambda digits: int(float(digits)))
+        return document
+
+
+@trait(effects="save.unsound", paused="save.refused", runs="values.refused", snapshots="values.refused")
+class SavesUnchecked(JsonFiles):
+    """A record is written as it is, unchecked.
+
+    What its caller has put into it since it was made is taken, in the place of something sound, and comes back as
+    something else, or not at all.
+    """
+
+    def checked(self, kind: Any, record: Any) -> Any:
+        return record.model_copy(deep=True) if isinstance(record, kind) else super().checked(kind, record)
