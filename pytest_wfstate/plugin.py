@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from pytest_wfstate.faults.servers import GivenServer, Server
     from pytest_wfstate.suites.race_lab import Race
 
-BACKENDS = ("memory", "file", "sqlite")
+BACKENDS = ("memory", "file", "sqlite", "postgres", "redis")
 PROFILES = ("quick", "default", "thorough")
 MODELS = ("kill", "ext4", "xfs", "posix")
 SERVERS = ("optional", "required")
@@ -255,18 +255,24 @@ def _store_fixture(protocol: str, what: str) -> Callable[..., Iterator[Any]]:
                 f"Choose among: {', '.join(BACKENDS)}.",
                 pytrace=False,
             )
-        with _open_store(protocol, request.param, tmp_path_factory) as opened:
+        with _open_store(protocol, request.param, request, tmp_path_factory) as opened:
             yield opened
 
     store.__doc__ = f"An empty {protocol}: {what}. One test item per backend of --wfstate-backends."
     return store
 
 
-def _open_store(protocol: str, backend: str, tmp_path_factory: pytest.TempPathFactory) -> Any:
+def _open_store(
+    protocol: str, backend: str, request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Any:
     import pytest_wfstate
 
     if backend == "memory":
         return getattr(pytest_wfstate, f"Memory{protocol}")()
+    if backend in ("postgres", "redis"):
+        server = request.getfixturevalue(f"_wfstate_{backend}")
+        store = getattr(pytest_wfstate, f"{'Sql' if backend == 'postgres' else 'Redis'}{protocol}")
+        return store(server.url, prefix=f"h{uuid.uuid4().hex[:15]}")
     folder = tmp_path_factory.mktemp(protocol.lower())
     if backend == "sqlite":
         return getattr(pytest_wfstate, f"Sql{protocol}")(f"sqlite:///{folder}/state.db")
@@ -353,8 +359,8 @@ def _need_real_disk() -> None:
 
 
 @pytest.fixture(scope="session")
-def postgres_server(request: pytest.FixtureRequest) -> Iterator[Server | GivenServer]:
-    """A PostgreSQL server of the tests' own: `.url`, `.kill()`, `.restart()`, `.stop()`. Skips if there is none."""
+def _wfstate_postgres(request: pytest.FixtureRequest) -> Iterator[Server | GivenServer]:
+    """The PostgreSQL server of the store fixtures, which no fixture of the user's can take the place of."""
 
     def start() -> Server:
         from pytest_wfstate.faults.servers.postgres import PostgresServer
@@ -365,9 +371,28 @@ def postgres_server(request: pytest.FixtureRequest) -> Iterator[Server | GivenSe
 
 
 @pytest.fixture(scope="session")
+def _wfstate_redis(request: pytest.FixtureRequest) -> Iterator[Server | GivenServer]:
+    """The Redis server of the store fixtures, which no fixture of the user's can take the place of."""
+    yield from _redis(request)
+
+
+@pytest.fixture(scope="session")
+def postgres_server(request: pytest.FixtureRequest) -> Server | GivenServer:
+    """A PostgreSQL server of the tests' own: `.url`, `.kill()`, `.restart()`, `.stop()`. Skips if there is none."""
+    server: Server | GivenServer = request.getfixturevalue("_wfstate_postgres")
+    return server
+
+
+@pytest.fixture(scope="session")
 def redis_server(request: pytest.FixtureRequest) -> Iterator[Server | GivenServer]:
     """A Redis server of the tests' own: `.url`, `.kill()`, `.restart()`, `.stop()`. Skips if there is none."""
+    if hasattr(request, "param"):
+        yield from _redis(request)
+    else:
+        yield request.getfixturevalue("_wfstate_redis")
 
+
+def _redis(request: pytest.FixtureRequest) -> Iterator[Server | GivenServer]:
     def start() -> Server:
         from pytest_wfstate.faults.servers.redis import RedisServer
 

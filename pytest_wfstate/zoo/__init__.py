@@ -3,7 +3,7 @@
 It shows that the suites have teeth. Every animal is a few lines over a store that is right.
 """
 
-from pytest_wfstate.zoo import claims, effects, forks, paused, recoveries, resume, runs, snapshots, traits
+from pytest_wfstate.zoo import claims, effects, forks, paused, races, recoveries, resume, runs, snapshots, traits
 from pytest_wfstate.zoo.base import ANIMALS, Animal
 
 __all__ = [
@@ -13,6 +13,7 @@ __all__ = [
     "effects",
     "forks",
     "paused",
+    "races",
     "recoveries",
     "resume",
     "runs",

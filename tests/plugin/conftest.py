@@ -19,6 +19,8 @@ import pytest_wfstate.samples
 import pytest_wfstate.stores.colour
 import pytest_wfstate.stores.file
 import pytest_wfstate.stores.memory
+import pytest_wfstate.stores.redis
+import pytest_wfstate.stores.sql.effects
 import pytest_wfstate.suites.collecting  # noqa: F401
 
 OTHERS = ("-p", "no:asyncio", "-p", "no:anyio", "-p", "no:xdist")

@@ -83,7 +83,7 @@ def test_the_option_beats_the_ini_setting(pytester: pytest.Pytester, items: Item
     assert items("--wfstate-backends=file") == ["test_it[file]"]
 
 
-KNOWN = "Choose among: memory, file, sqlite."
+KNOWN = "Choose among: memory, file, sqlite, postgres, redis."
 WRONG = [
     ("memory,redish", "names the unknown backend 'redish'. It was 'memory,redish'."),
     ("memory, Redish", "names the unknown backend 'Redish'. It was 'memory, Redish'."),
@@ -254,4 +254,4 @@ def test_every_store_is_closed_after_its_test(
 def test_the_help_names_the_known_backends(run: Run) -> None:
     result = run("--help")
     result.stdout.fnmatch_lines(["*--wfstate-backends=NAMES*", "*wfstate_backends (string):*"])
-    assert "memory, file, sqlite" in result.stdout.str()
+    assert "memory, file, sqlite, postgres, redis" in result.stdout.str()

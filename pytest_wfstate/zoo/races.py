@@ -1,0 +1,80 @@
+"""Stores that do well alone: each step is right, and another worker comes between two of them."""
+
+from __future__ import annotations
+
+import builtins
+import os
+
+from pytest_wfstate.contracts.effects import SideEffectRecord, check_effect
+from pytest_wfstate.contracts.paused import PausedWorkflow, check_age
+from pytest_wfstate.stores.file import FilePausedStore
+from pytest_wfstate.stores.file._folder import Held
+from pytest_wfstate.stores.file.paused import INFLIGHT, LEASE, PAUSED, _is_orphan, _stem, _stems
+from pytest_wfstate.zoo._json import JsonEffects
+from pytest_wfstate.zoo.base import animal
+
+
+@animal("paused")
+class ChecksThenRenames(FilePausedStore):
+    """A claim looks for the file, removes a marker that must be stale, and renames the file to one.
+
+    Both workers see the file. The first renames it; the second removes the first one's marker, and its own rename finds
+    nothing: no file is left, and the run is lost.
+    """
+
+    def claim(self, run_id: str) -> PausedWorkflow | None:
+        paused, run = self.load(run_id), _stem(run_id)
+        if paused is None:
+            return None
+        for stale in (INFLIGHT, LEASE):
+            self._folder.path(run + stale).unlink(missing_ok=True)
+        try:
+            os.rename(self._folder.path(run + PAUSED), self._folder.path(run + INFLIGHT))
+        except FileNotFoundError:
+            return None
+        return paused
+
+
+@animal("paused")
+class ListReadsEachFile(FilePausedStore):
+    """The list reads the file of each run for its id, and fails if one was claimed since the folder was listed."""
+
+    def list(self) -> builtins.list[str]:
+        if not self.directory.exists():
+            return []
+        files = [self.directory / name for name in os.listdir(self.directory) if name.endswith(PAUSED)]
+        return sorted(PausedWorkflow.model_validate_json(file.read_bytes()).run_id for file in files)
+
+
+@animal("paused")
+class ReadsLeasesBeforeTheLock(FilePausedStore):
+    """Recovery finds the orphans first, and takes the lock to rename them.
+
+    One that was completed meanwhile is missing when its turn comes, and one that was taken up anew is stolen.
+    """
+
+    def recover_orphaned(self, older_than: float | None = None) -> int:
+        age = check_age(older_than)
+        if not self._folder.exists():
+            return 0
+        seen = Held(self._folder, -1)
+        orphans = [run for run in _stems(seen.names(), INFLIGHT) if _is_orphan(seen, run, age)]
+        again = [run for run in orphans if seen.exists(run + PAUSED)]
+        with self._folder.exclusive() as held:
+            held.sync()
+            for run in set(orphans) - set(again):
+                held.rename(run + INFLIGHT, run + PAUSED)
+            held.unlink(*(run + INFLIGHT for run in again), *(run + LEASE for run in orphans))
+            held.sync()
+        return len(orphans) - len(again)
+
+
+@animal("effects")
+class ReadsModifiesWrites(JsonEffects):
+    """A mark loads the checkpoint, adds the effect and saves it all. Of two marks at once, one is lost."""
+
+    def mark_step_complete(self, task_id: str, tool_use_id: str, effect: SideEffectRecord) -> None:
+        effect = check_effect(tool_use_id, effect)
+        checkpoint = self.load_checkpoint(task_id) or self.blank(task_id)
+        self.mark(checkpoint, effect)
+        self.put(checkpoint)

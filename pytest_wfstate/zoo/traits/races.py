@@ -1,0 +1,138 @@
+"""Stores that are right as long as one worker is at work."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+import threading
+import time
+from collections.abc import Iterator
+from typing import Any
+
+from pytest_wfstate.stores.file._folder import Folder, Held
+from pytest_wfstate.zoo._json import JsonFiles
+from pytest_wfstate.zoo.base import trait
+
+
+class LockOfAHandle(Folder):
+    """A folder with a lock in the memory of each handle, which no other handle respects."""
+
+    def __init__(self, home: str | os.PathLike[str]) -> None:
+        super().__init__(home, "power")
+        self._own = threading.Lock()
+
+    @contextlib.contextmanager
+    def exclusive(self) -> Iterator[Held]:
+        """Keep out whoever has the same handle."""
+        self._settle()
+        fd = os.open(self.home, os.O_RDONLY)
+        try:
+            with self._own:
+                yield Held(self, fd)
+        finally:
+            os.close(fd)
+
+    @contextlib.contextmanager
+    def shared(self) -> Iterator[list[str]]:
+        """Keep out whoever has the same handle."""
+        with self._own:
+            yield os.listdir(self.home) if self.exists() else []
+
+
+class LockFile(Folder):
+    """A folder with a lock that is a file: who makes it holds it, and who dies leaves it."""
+
+    def __init__(self, home: str | os.PathLike[str]) -> None:
+        super().__init__(home, "power")
+        self._lock = self.path(".lock")
+
+    @contextlib.contextmanager
+    def exclusive(self) -> Iterator[Held]:
+        """Wait for the file to go away."""
+        self._settle()
+        while not self._is_made():
+            time.sleep(0.01)
+        fd = os.open(self.home, os.O_RDONLY)
+        try:
+            yield Held(self, fd)
+        finally:
+            os.close(fd)
+            os.unlink(self._lock)
+
+    def _is_made(self) -> bool:
+        try:
+            os.close(os.open(self._lock, os.O_CREAT | os.O_EXCL))
+        except FileExistsError:
+            return False
+        return True
+
+
+@trait(effects="", paused="", resume="", runs="", snapshots="")
+class LockPerHandle(JsonFiles):
+    """Each handle has a lock of its own, which keeps its threads apart. Two workers have two handles."""
+
+    def __init__(self, home: str | os.PathLike[str]) -> None:
+        super().__init__(home)
+        self.folder = LockOfAHandle(home)
+
+
+@trait(paused="")
+class LeavesItsLock(JsonFiles):
+    """The lock is a file that is there or not. Who is killed leaves it there, and everybody else waits for ever."""
+
+    def __init__(self, home: str | os.PathLike[str]) -> None:
+        super().__init__(home)
+        self.folder = LockFile(home)
+
+
+@trait(effects="", paused="", resume="", runs="")
+class ChecksThenDeletes(JsonFiles):
+    """A delete looks whether there is a file, and then removes it. If another did so in between, it is an error."""
+
+    def drop(self, *ids: str) -> None:
+        self.check(*ids)
+        path = self.folder.path(self.name(*ids))
+        if path.exists():
+            with self.folder.exclusive() as held:
+                path.unlink()
+                held.sync()
+
+
+@trait(effects="", resume="")
+class CopiesTheOldOne(JsonFiles):
+    """A save copies the file first, if there is one, so as to have a backup. If it is deleted meanwhile, that fails."""
+
+    def put(self, record: Any) -> None:
+        path = self.folder.path(self.name(getattr(record, "task_id", None) or record.run_id))
+        if path.exists():
+            shutil.copyfile(path, path.with_suffix(".old"))
+        super().put(record)
+
+
+@trait(effects="", paused="", resume="", runs="", snapshots="")
+class ExistsThenOpens(JsonFiles):
+    """It looks whether there is a file and then opens it. If that was deleted in between, to load is an error."""
+
+    def document(self, name: str) -> dict[str, Any]:
+        path = self.folder.path(name)
+        return self.parse(path.read_bytes()) if path.exists() else {}
+
+
+@trait(snapshots="")
+class ListsItsRuns(JsonFiles):
+    """A file lists all runs; it is read before one is saved and written after it. Of two new ones, one is forgotten."""
+
+    def put(self, record: Any) -> None:
+        runs, name = self.listed(), self.name(record.key.workflow_id, record.key.run_id)
+        super().put(record)
+        with self.folder.exclusive() as held:
+            held.replace("runs", json.dumps(sorted({*runs, name})).encode())
+
+    def document(self, name: str) -> dict[str, Any]:
+        return super().document(name) if name in self.listed() else {}
+
+    def listed(self) -> list[str]:
+        """Read the list."""
+        return json.loads(self.folder.read("runs") or b"[]")  # type: ignore[no-any-return]
