@@ -254,4 +254,4 @@ def test_every_store_is_closed_after_its_test(
 def test_the_help_names_the_known_backends(run: Run) -> None:
     result = run("--help")
     result.stdout.fnmatch_lines(["*--wfstate-backends=NAMES*", "*wfstate_backends (string):*"])
-    assert "memory, file, sqlite, postgres, redis" in result.stdout.str()
+    assert "memory, file, sqlite, postgres, redis" in " ".join(result.stdout.str().split())
