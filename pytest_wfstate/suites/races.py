@@ -113,6 +113,7 @@ class Match:
             for calls in self._contest.workers:
                 play.all(handles, [*calls, RESTART])
             self._observed = [call for call in self._contract.observe(["a", "b"]) if play.offers(handles, call)]
+            play.all(handles, self._looks_at(play.made))
 
     def setup(self, home: Path) -> None:
         """Do what was done before."""
@@ -217,13 +218,17 @@ class Match:
             for entry in before
             if isinstance(entry.outcome, Returned) and self._contract[entry.name].invents
         ]
-        offered = {call.name for call in self._observed}
-        calls = [*self._observed, *(call for call in self._contract.looks(made) if call.name in offered)]
+        calls = [*self._observed, *self._looks_at(made)]
         with self._handles(home) as handles:
             return [
                 _in_sequence(AFTER, call, handles.outcome(AFTER, call), at + number)
                 for number, call in enumerate(calls, 1)
             ]
+
+    def _looks_at(self, made: Sequence[str]) -> list[Call]:
+        """Tell how to look at ids that the store has made up."""
+        offered = {call.name for call in self._observed}
+        return [call for call in self._contract.looks(made) if call.name in offered]
 
 
 def _in_sequence(client: str, call: Call, outcome: Outcome, at: float) -> Entry:
