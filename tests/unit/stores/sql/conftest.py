@@ -2,24 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from pytest_wfstate import Server
 from tests.unit.stores.sql.places import Place, new_prefix
-from tests.unit.stores.sql.server import Server, binaries, served
 
 
-@pytest.fixture(scope="session")
-def postgres() -> Iterator[Server]:
+@pytest.fixture
+def postgres(postgres_server: Server) -> Server:
     """A server that the tests own."""
-    pytest.importorskip("psycopg")
-    programs = binaries()
-    if programs is None:
-        pytest.skip("there is no PostgreSQL on PATH, in /usr/lib/postgresql or in a wheel")
-    with served(programs) as server:
-        yield server
+    return postgres_server
 
 
 @pytest.fixture

@@ -15,6 +15,7 @@ from sqlalchemy import Connection, Engine, event, text
 
 from pytest_wfstate import (
     LostConnection,
+    Server,
     SqlEffectStore,
     SqlPausedStore,
     SqlResumeStore,
@@ -23,7 +24,6 @@ from pytest_wfstate import (
     samples,
 )
 from tests.unit.stores.sql.places import Place
-from tests.unit.stores.sql.server import Server
 
 POINT = samples.resume_point("a")
 _BACKENDS = text("SELECT count(*) FROM pg_stat_activity WHERE application_name = :name")
@@ -280,7 +280,7 @@ def test_a_server_that_was_killed_is_reported_and_found_again_after_its_restart(
         with pytest.raises(LostConnection, match=r"^there is no connection to postgresql.*: .* Nothing was changed\. "):
             store.save(samples.resume_point("b"))
     finally:
-        postgres.start()
+        postgres.restart()
     assert store.load("a") == POINT
     assert store.load("b") is None
     store.close()

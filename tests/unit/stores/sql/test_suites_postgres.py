@@ -9,19 +9,18 @@ from typing import Any, ClassVar
 import pytest
 from sqlalchemy import create_engine
 
-from pytest_wfstate import SqlEffectStore, SqlPausedStore, SqlResumeStore, SqlRunStore, SqlSnapshotStore
+from pytest_wfstate import Server, SqlEffectStore, SqlPausedStore, SqlResumeStore, SqlRunStore, SqlSnapshotStore
 from pytest_wfstate.stores.sql.base import SqlStore
 from pytest_wfstate.suites import EffectSuite, PausedSuite, ResumeSuite, RunSuite, SnapshotSuite
 from pytest_wfstate.suites.clauses import Medium
 from tests.unit.stores.sql.damage import tear
-from tests.unit.stores.sql.server import Server
 
 
 class OnPostgres:
     """Keeps each home in tables of its own."""
 
     medium: ClassVar[Medium] = "server"
-
+    url: str
     store: type[SqlStore[Any]]
 
     @pytest.fixture(autouse=True)
