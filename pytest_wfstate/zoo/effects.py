@@ -87,7 +87,7 @@ class StepIsLengthOfLog(JsonEffects):
     "effects",
     "mark.creates mark.in-order mark.survives-restart mark.idempotent mark.idempotent-elsewhere mark.seen-at-once",
     "mark.after-delete mark.long-log mark.values mark.any-id mark.ids-differ delete.seen-at-once aliasing.marked",
-    "mark.sets-time",
+    "mark.sets-time race.mark-delete",
 )
 class AgentHasNoName(JsonEffects):
     """A checkpoint that a mark makes has no agent, where "unknown" was agreed on. Nobody finds it by that name."""
@@ -129,7 +129,10 @@ class DoneAnywhereIsDone(JsonEffects):
             super().mark(checkpoint, effect)
 
 
-@animal("effects", "mark.not-lost mark.after-save")
+@animal(
+    "effects",
+    "mark.not-lost mark.after-save race.save-mark race.mark-mark race.mark-delete",
+)
 class StaleReadModifyWrite(JsonEffects):
     """A handle marks on the checkpoint that it last had in its hands, and writes that.
 
@@ -156,7 +159,11 @@ class StaleReadModifyWrite(JsonEffects):
         self._last.pop(ids[0], None)
 
 
-@animal("effects", "kill.mark kill.delete power.mark errors.mark power.delete errors.delete")
+@animal(
+    "effects",
+    "kill.mark kill.delete power.mark errors.mark power.delete errors.delete race.save-mark race.mark-mark",
+    "race.mark-delete race.load",
+)
 class IdFirstEffectLater(JsonEffects):
     """A mark writes the id, and then the effect, in two steps.
 

@@ -54,7 +54,10 @@ class ForkLosesFalsyEdits(JsonSnapshots):
         return super().forked(source, {name: value for name, value in dict(edits).items() if value})
 
 
-@animal("snapshots", "fork.edits fork.source-untouched fork.of-fork fork.edits-mapping fork.edits-refused")
+@animal(
+    "snapshots",
+    "fork.edits fork.source-untouched fork.of-fork fork.edits-mapping fork.edits-refused race.save-fork",
+)
 class ForkEditsItsSource(JsonSnapshots):
     """The edits are written into the source, which is then copied. The run that should stay as it was is changed."""
 

@@ -69,7 +69,10 @@ class ReadsLeasesBeforeTheLock(FilePausedStore):
         return len(orphans) - len(again)
 
 
-@animal("effects")
+@animal(
+    "effects",
+    "race.save-mark race.mark-mark race.mark-delete",
+)
 class ReadsModifiesWrites(JsonEffects):
     """A mark loads the checkpoint, adds the effect and saves it all. Of two marks at once, one is lost."""
 

@@ -76,7 +76,10 @@ class UpdateMerges(JsonRuns):
         super().update_context(run_task_id, context)
 
 
-@animal("runs", "update.stamp update.stamp-alone")
+@animal(
+    "runs",
+    "update.stamp update.stamp-alone race.create-run-update-context race.update-context-delete-run",
+)
 class UpdateLeavesTheTime(JsonRuns):
     """An update changes the context alone. Nobody sees that the run is alive."""
 
@@ -133,7 +136,7 @@ class FirstStepWins(JsonRuns):
     "runs",
     "upsert.adds upsert.survives-restart steps.in-order create.keeps-steps update.nothing-else update.steps-alone",
     "upsert.before-run upsert.seen-at-once upsert.statuses steps.replaced-in-place steps.in-order-after-restart",
-    "steps.many aliasing.steps ids.any-step ids.steps-never-collide",
+    "steps.many aliasing.steps ids.any-step ids.steps-never-collide race.upsert-step-upsert-step",
 )
 class StepsSortedByName(FileRunStore):
     """Steps are listed by their names. `charge` seems to come before `fetch`."""
@@ -172,7 +175,7 @@ class StepsMerge(JsonRuns):
     "runs",
     "upsert.adds upsert.replaces upsert.survives-restart create.keeps-times create.others update.unknown",
     "upsert.leaves-run delete.others delete.seen-at-once values.refused aliasing.steps ids.refused-everywhere",
-    "update.stamp-alone",
+    "update.stamp-alone race.update-context-upsert-step race.delete-run-upsert-step",
 )
 class StepsTouchTheRun(JsonRuns):
     """A step that changes sets the time of its run's update. Who compares it with the context's finds no match."""
@@ -194,7 +197,10 @@ class KnowsFewStatuses(FileRunStore):
         await super().upsert_step(run_task_id, step.model_copy(update={"status": status}))
 
 
-@animal("runs", "ids.never-joined kill.upsert power.upsert errors.upsert")
+@animal(
+    "runs",
+    "ids.never-joined kill.upsert power.upsert errors.upsert race.get-step race.list-steps",
+)
 class JoinsRunAndStep(JsonRuns):
     """Steps are kept in one table, by run and step with a dash between them. Step `b-c` of `a` is step `c` of `a-b`."""
 

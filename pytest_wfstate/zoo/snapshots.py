@@ -68,6 +68,7 @@ class KeepsAHundred(JsonSnapshots):
 @animal(
     "snapshots",
     "save.step-zero save.any-step latest.not-last-saved list.ordered list.ordered-after-restart list.many",
+    "race.save-save",
 )
 class ListsAsSaved(JsonSnapshots):
     """Snapshots are listed in the order in which they came. A step that is saved late stands at the end."""

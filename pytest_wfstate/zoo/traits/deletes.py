@@ -42,7 +42,9 @@ class SaveClearsAllThatBeginAlike(JsonFiles):
         super().write(held, name, data)
 
 
-@trait(effects="mark.after-delete save.after-delete delete.seen-at-once")
+@trait(
+    effects="mark.after-delete save.after-delete delete.seen-at-once race.mark-delete",
+)
 class DeletedForGood(JsonFiles):
     """A delete leaves a tombstone, lest a late save bring the run back. Nobody can ever use its id again."""
 
@@ -72,7 +74,9 @@ class BackupComesBack(JsonFiles):
         return super().document(name) or super().document(name + ".bak")
 
 
-@trait(resume="kill.delete power.delete errors.delete")
+@trait(
+    resume="kill.delete power.delete errors.delete race.load",
+)
 class DeletedInTwoSteps(JsonFiles):
     """A delete empties the file and then removes it. Who dies in between leaves a run that cannot be read."""
 

@@ -12,13 +12,14 @@ from pytest_wfstate.zoo.base import trait
 
 
 @trait(
-    effects="kill.save kill.mark kill.delete power.save errors.save power.mark errors.mark power.delete errors.delete",
+    effects="kill.save kill.mark kill.delete power.save errors.save power.mark errors.mark power.delete errors.delete "
+    "race.load",
     paused="kill.save kill.claim kill.complete kill.recover power.save errors.save power.claim errors.claim "
     "power.complete errors.complete power.recover errors.recover",
-    resume="kill.save kill.delete power.save errors.save power.delete errors.delete",
+    resume="kill.save kill.delete power.save errors.save power.delete errors.delete race.load",
     runs="kill.create kill.update kill.delete kill.upsert power.create errors.create power.update errors.update "
-    "power.delete power.upsert errors.upsert",
-    snapshots="kill.save power.save errors.save",
+    "power.delete power.upsert errors.upsert race.get-run race.get-step race.list-steps",
+    snapshots="kill.save power.save errors.save race.save-fork race.load race.latest race.list",
 )
 class OverwritesInPlace(JsonFiles):
     """A file is opened, emptied and written. Who dies in between leaves half of it, and the old one is gone."""

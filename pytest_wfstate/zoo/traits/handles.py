@@ -19,7 +19,7 @@ from pytest_wfstate.zoo.base import trait
     "mark.counts-on mark.keeps-agent mark.seen-at-once mark.not-lost mark.after-save mark.after-delete "
     "mark.others mark.long-log mark.values mark.any-id mark.ids-differ mark.wrong-effect mark.bad-id "
     "save.after-marks save.after-delete delete.seen-at-once delete.others aliasing.marked corrupt.heals "
-    "mark.sets-time mark.again-keeps-time mark.too-many save.unsound",
+    "mark.sets-time mark.again-keeps-time mark.too-many save.unsound race.mark-delete",
     paused="save.survives-restart list.sorted recover.rearms remove.paused handles.see-each-other values.falsy "
     "values.unicode values.large ids.any-text ids.never-collide aliasing.saved aliasing.loaded "
     "corrupt.stays-local claim.leaves-winner claim.keeps-record claim.replaces save.after-end save.refused "
@@ -35,9 +35,10 @@ from pytest_wfstate.zoo.base import trait
     "values.unicode values.large ids.any-text ids.never-collide aliasing.saved aliasing.loaded "
     "corrupt.stays-local create.keeps-steps create.replaces-all create.framework-fields update.nothing-else "
     "update.falsy update.unknown update.steps-alone upsert.whole upsert.before-run upsert.leaves-run "
-    "upsert.others upsert.seen-at-once upsert.statuses steps.in-order-after-restart steps.begin-anew steps.many "
-    "delete.others delete.then-create delete.seen-at-once values.refused aliasing.handed-over aliasing.steps "
-    "ids.any-step ids.steps-never-collide ids.refused-everywhere corrupt.heals update.stamp update.stamp-alone",
+    "upsert.others upsert.seen-at-once upsert.statuses steps.in-order-after-restart steps.begin-anew "
+    "steps.many delete.others delete.then-create delete.seen-at-once values.refused aliasing.handed-over "
+    "aliasing.steps ids.any-step ids.steps-never-collide ids.refused-everywhere corrupt.heals update.stamp "
+    "update.stamp-alone",
     snapshots="save.survives-restart save.steps list.all handles.see-each-other values.falsy values.unicode "
     "values.large ids.any-text ids.never-collide aliasing.saved aliasing.loaded corrupt.stays-local "
     "save.replaces-everywhere save.step-zero save.any-step latest.not-last-saved list.ordered-after-restart "
@@ -62,7 +63,9 @@ class IndexInMemory(JsonFiles):
         return found if name in self._index else {}
 
 
-@trait(effects="handles.see-each-other mark.seen-at-once mark.after-delete delete.seen-at-once mark.sets-time")
+@trait(
+    effects="handles.see-each-other mark.seen-at-once mark.after-delete delete.seen-at-once mark.sets-time race.load",
+)
 class NeverLooksAgain(JsonFiles):
     """A handle reads a file when it first hears of it, and trusts that until it changes the file itself.
 

@@ -69,7 +69,15 @@ class LockFile(Folder):
         return True
 
 
-@trait(effects="", paused="", resume="", runs="", snapshots="")
+@trait(
+    effects="race.save-save race.save-mark race.mark-mark race.mark-delete",
+    paused="",
+    resume="race.save-save",
+    runs="race.create-run-create-run race.create-run-update-context race.create-run-delete-run "
+    "race.create-run-upsert-step race.update-context-update-context race.update-context-delete-run "
+    "race.update-context-upsert-step race.delete-run-upsert-step race.upsert-step-upsert-step",
+    snapshots="race.save-save",
+)
 class LockPerHandle(JsonFiles):
     """Each handle has a lock of its own, which keeps its threads apart. Two workers have two handles."""
 
@@ -87,7 +95,12 @@ class LeavesItsLock(JsonFiles):
         self.folder = LockFile(home)
 
 
-@trait(effects="", paused="", resume="", runs="")
+@trait(
+    effects="race.delete-delete",
+    paused="",
+    resume="race.delete-delete",
+    runs="race.delete-run-delete-run",
+)
 class ChecksThenDeletes(JsonFiles):
     """A delete looks whether there is a file, and then removes it. If another did so in between, it is an error."""
 
@@ -100,7 +113,10 @@ class ChecksThenDeletes(JsonFiles):
                 held.sync()
 
 
-@trait(effects="", resume="")
+@trait(
+    effects="race.save-delete",
+    resume="race.save-delete",
+)
 class CopiesTheOldOne(JsonFiles):
     """A save copies the file first, if there is one, so as to have a backup. If it is deleted meanwhile, that fails."""
 
@@ -111,7 +127,12 @@ class CopiesTheOldOne(JsonFiles):
         super().put(record)
 
 
-@trait(effects="", paused="", resume="", runs="", snapshots="")
+@trait(
+    effects="race.load",
+    paused="",
+    resume="race.load",
+    runs="race.get-run race.get-step race.list-steps",
+)
 class ExistsThenOpens(JsonFiles):
     """It looks whether there is a file and then opens it. If that was deleted in between, to load is an error."""
 
@@ -120,7 +141,9 @@ class ExistsThenOpens(JsonFiles):
         return self.parse(path.read_bytes()) if path.exists() else {}
 
 
-@trait(snapshots="")
+@trait(
+    snapshots="race.save-save race.save-fork race.fork-fork",
+)
 class ListsItsRuns(JsonFiles):
     """A file lists all runs; it is read before one is saved and written after it. Of two new ones, one is forgotten."""
 
