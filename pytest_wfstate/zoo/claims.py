@@ -16,6 +16,8 @@ from pytest_wfstate.zoo.base import animal
     "complete.others complete.own-again values.unknown list.only-paused ids.refused-by-all ids.claimed",
     "ids.claims-never-collide complete.not-anothers complete.not-anothers-after-save recover.older-than",
     "recover.older-than-limit recover.older-than-paused-again recover.age-of-last-claim recover.bad-age",
+    "race.save-complete race.complete-complete race.complete-recover race.load race.list race.killed-save",
+    "race.killed-claim race.killed-complete race.killed-recover race.killed-remove",
 )
 class ClaimOnlyReads(FilePausedStore):
     """A claim gives the record and leaves it paused: it is to be removed when the work is done. Two workers do it."""
@@ -33,7 +35,8 @@ class ClaimOnlyReads(FilePausedStore):
     "recover.paused-again recover.once recover.all complete.others complete.own-again values.unknown",
     "ids.refused-by-all ids.claimed ids.claims-never-collide complete.not-anothers complete.not-anothers-after-save",
     "recover.older-than recover.older-than-limit recover.older-than-paused-again recover.age-of-last-claim",
-    "recover.bad-age",
+    "recover.bad-age race.save-complete race.claim-complete race.complete-complete race.complete-recover",
+    "race.killed-save race.killed-claim race.killed-complete race.killed-recover race.killed-remove",
 )
 class ClaimDeletes(FilePausedStore):
     """A claim takes the record out of the store, as out of a queue. If the worker dies, the run is lost."""
@@ -44,7 +47,11 @@ class ClaimDeletes(FilePausedStore):
         return paused
 
 
-@animal("paused", "claim.leaves-winner errors.claim errors.complete")
+@animal(
+    "paused",
+    "claim.leaves-winner errors.claim errors.complete race.claim-recover race.complete-recover race.recover-recover",
+    "race.killed-claim race.killed-complete race.killed-recover",
+)
 class LoserDropsTheClaim(FilePausedStore):
     """A claim first removes an old marker as stale.
 
@@ -56,7 +63,11 @@ class LoserDropsTheClaim(FilePausedStore):
         return super().claim(run_id)
 
 
-@animal("paused", "claim.missing claim.one-winner claim.leaves-winner")
+@animal(
+    "paused",
+    "claim.missing claim.one-winner claim.leaves-winner race.claim-recover race.claim-remove race.complete-remove",
+    "race.recover-recover race.recover-remove race.killed-claim race.killed-complete race.killed-recover",
+)
 class ClaimOfNothingIsAnError(FilePausedStore):
     """To claim a run that is not paused is an error. Every worker that loses a race fails."""
 
@@ -82,7 +93,11 @@ class ClaimKeepsItsFirstToken(FilePausedStore):
         return claimed
 
 
-@animal("paused", "claim.others complete.others ids.claims-never-collide")
+@animal(
+    "paused",
+    "claim.others complete.others ids.claims-never-collide race.save-claim race.save-complete race.save-recover",
+    "race.claim-recover race.complete-recover race.recover-recover",
+)
 class ClaimTakesAllThatBeginAlike(FilePausedStore):
     """A claim moves every file that begins with the id. `run-1` takes `run-10` along, which nobody works on."""
 
@@ -93,7 +108,10 @@ class ClaimTakesAllThatBeginAlike(FilePausedStore):
         return claimed
 
 
-@animal("paused", "complete.not-anothers complete.not-anothers-after-save")
+@animal(
+    "paused",
+    "complete.not-anothers complete.not-anothers-after-save race.complete-recover",
+)
 class CompleteFreesTheClaimOfAnother(FilePausedStore):
     """Whoever completes a run drops its marker.
 
@@ -105,7 +123,10 @@ class CompleteFreesTheClaimOfAnother(FilePausedStore):
         super().complete(run_id)
 
 
-@animal("paused", "complete.after-restart")
+@animal(
+    "paused",
+    "complete.after-restart race.complete-recover race.killed-complete",
+)
 class CompleteNeedsTheClaim(FilePausedStore):
     """A handle completes only what it has claimed itself.
 
@@ -119,7 +140,11 @@ class CompleteNeedsTheClaim(FilePausedStore):
             _stem(run_id)
 
 
-@animal("paused", "complete.idempotent complete.leaves-paused ids.claims-never-collide")
+@animal(
+    "paused",
+    "complete.idempotent complete.leaves-paused ids.claims-never-collide race.complete-recover race.complete-remove",
+    "race.killed-complete",
+)
 class CompleteTwiceIsAnError(FilePausedStore):
     """To complete what is not in flight is an error. A worker that repeats the call after a lost answer fails."""
 
@@ -132,6 +157,7 @@ class CompleteTwiceIsAnError(FilePausedStore):
 @animal(
     "paused",
     "complete.ends complete.idempotent complete.after-restart complete.others complete.own-again ids.claimed",
+    "race.killed-complete race.killed-remove",
 )
 class CompleteForgets(FilePausedStore):
     """A handle notes that a run is done, and leaves the marker to be cleaned up some day.
@@ -147,7 +173,7 @@ class CompleteForgets(FilePausedStore):
 @animal(
     "paused",
     "complete.leaves-paused complete.paused-again ids.claims-never-collide kill.complete power.complete",
-    "errors.complete",
+    "errors.complete race.save-complete race.complete-recover",
 )
 class CompleteRemoves(FilePausedStore):
     """A completed run is removed altogether. One that has paused again at its next stage is lost."""

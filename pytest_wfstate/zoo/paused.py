@@ -14,6 +14,7 @@ from pytest_wfstate.zoo.base import animal
     "paused",
     "save.replaces save.survives-restart list.sorted ids.never-collide corrupt.stays-local claim.others recover.all",
     "complete.others remove.others ids.refused-by-all ids.claims-never-collide corrupt.heals recover.older-than",
+    "race.complete-recover",
 )
 class ListsDownwards(FilePausedStore):
     """Ids are listed with the largest first, since the newest runs are the most interesting.
@@ -25,7 +26,10 @@ class ListsDownwards(FilePausedStore):
         return super().list()[::-1]
 
 
-@animal("paused", "remove.claimed remove.both")
+@animal(
+    "paused",
+    "remove.claimed remove.both race.killed-complete race.killed-remove",
+)
 class RemoveForgetsTheClaim(FilePausedStore):
     """Only the paused record is removed. If a worker had claimed the run, the next recovery brings it back."""
 
@@ -38,7 +42,7 @@ class RemoveForgetsTheClaim(FilePausedStore):
 @animal(
     "paused",
     "claim.replaces save.while-claimed recover.paused-again complete.paused-again complete.not-anothers-after-save",
-    "recover.older-than-paused-again",
+    "recover.older-than-paused-again race.save-claim race.save-complete race.killed-save race.killed-complete",
 )
 class SavesIntoTheClaim(FilePausedStore):
     """The record of a run in flight is replaced where it is.
@@ -53,7 +57,11 @@ class SavesIntoTheClaim(FilePausedStore):
             marker.with_suffix(PAUSED).rename(marker)
 
 
-@animal("paused", "kill.save power.save errors.save")
+@animal(
+    "paused",
+    "kill.save power.save errors.save race.list race.killed-save race.killed-claim race.killed-complete",
+    "race.killed-recover race.killed-remove",
+)
 class ListsLeftovers(FilePausedStore):
     """Everything that has .json in its name is listed, the temporary files of writers that died too.
 
@@ -65,7 +73,13 @@ class ListsLeftovers(FilePausedStore):
         return sorted([*super().list(), *leftovers])
 
 
-@animal("paused", "kill.claim kill.complete power.claim errors.claim power.complete errors.complete")
+@animal(
+    "paused",
+    "kill.claim kill.complete power.claim errors.claim power.complete errors.complete race.save-claim",
+    "race.save-complete race.save-recover race.claim-claim race.claim-complete race.claim-recover race.claim-remove",
+    "race.complete-complete race.complete-recover race.complete-remove race.recover-recover race.recover-remove",
+    "race.killed-save race.killed-claim race.killed-complete race.killed-recover",
+)
 class ClaimMovesByHand(FilePausedStore):
     """A claim deletes the paused file, and then writes the marker.
 
@@ -82,7 +96,10 @@ class ClaimMovesByHand(FilePausedStore):
         return paused
 
 
-@animal("paused", "kill.remove power.remove errors.remove")
+@animal(
+    "paused",
+    "kill.remove power.remove errors.remove race.killed-recover",
+)
 class RemoveDropsTheRecordFirst(FilePausedStore):
     """The record is removed first and its old claim second.
 

@@ -14,7 +14,11 @@ from pytest_wfstate.zoo._json import JsonEffects
 from pytest_wfstate.zoo.base import animal
 
 
-@animal("paused")
+@animal(
+    "paused",
+    "race.save-claim race.save-complete race.save-recover race.claim-claim race.claim-recover race.claim-remove",
+    "race.complete-recover race.recover-recover",
+)
 class ChecksThenRenames(FilePausedStore):
     """A claim looks for the file, removes a marker that must be stale, and renames the file to one.
 
@@ -35,7 +39,10 @@ class ChecksThenRenames(FilePausedStore):
         return paused
 
 
-@animal("paused")
+@animal(
+    "paused",
+    "race.list",
+)
 class ListReadsEachFile(FilePausedStore):
     """The list reads the file of each run for its id, and fails if one was claimed since the folder was listed."""
 
@@ -46,7 +53,10 @@ class ListReadsEachFile(FilePausedStore):
         return sorted(PausedWorkflow.model_validate_json(file.read_bytes()).run_id for file in files)
 
 
-@animal("paused")
+@animal(
+    "paused",
+    "race.save-recover race.claim-recover race.complete-recover race.recover-recover race.recover-remove",
+)
 class ReadsLeasesBeforeTheLock(FilePausedStore):
     """Recovery finds the orphans first, and takes the lock to rename them.
 

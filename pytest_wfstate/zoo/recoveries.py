@@ -12,7 +12,11 @@ from pytest_wfstate.stores.file.paused import INFLIGHT, LEASE, PAUSED, _age, _st
 from pytest_wfstate.zoo.base import animal
 
 
-@animal("paused", "recover.paused-again recover.older-than-paused-again")
+@animal(
+    "paused",
+    "recover.paused-again recover.older-than-paused-again race.save-claim race.claim-recover race.complete-recover",
+    "race.recover-recover race.killed-save race.killed-complete",
+)
 class RecoverRollsBack(FilePausedStore):
     """A recovery moves each marker back to where it came from.
 
@@ -29,7 +33,8 @@ class RecoverRollsBack(FilePausedStore):
     "paused",
     "recover.nothing remove.paused claim.others save.refused recover.paused-again recover.once recover.all",
     "complete.leaves-paused complete.paused-again ids.refused-by-all recover.older-than",
-    "recover.older-than-paused-again",
+    "recover.older-than-paused-again race.save-claim race.save-complete race.save-remove race.claim-recover",
+    "race.complete-recover race.recover-recover race.killed-save race.killed-claim race.killed-recover",
 )
 class RecoverCountsAllThatIsPaused(FilePausedStore):
     """A recovery returns how many runs are paused when it is done. It tells of orphans where there are none."""
@@ -53,7 +58,10 @@ class RecoverCountsOn(FilePausedStore):
         return self._count
 
 
-@animal("paused", "recover.all complete.others ids.claims-never-collide errors.recover")
+@animal(
+    "paused",
+    "recover.all complete.others ids.claims-never-collide errors.recover race.complete-recover",
+)
 class RecoverStopsAtTheFirst(FilePausedStore):
     """A recovery returns as soon as it has recovered a run. The others wait for the next crash."""
 
@@ -97,7 +105,11 @@ class RecoverTakesAnyAge(FilePausedStore):
         return super().recover_orphaned(max(older_than, 0) if isinstance(older_than, (int, float)) else older_than)
 
 
-@animal("paused", "recover.age-of-last-claim")
+@animal(
+    "paused",
+    "recover.age-of-last-claim race.claim-complete race.claim-recover race.claim-remove race.complete-complete",
+    "race.complete-recover race.complete-remove race.recover-recover race.recover-remove",
+)
 class AgeOfTheFirstClaim(FilePausedStore):
     """A worker notes when it first claimed a run, and goes by that.
 

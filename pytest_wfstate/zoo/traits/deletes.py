@@ -10,7 +10,9 @@ from pytest_wfstate.zoo._json import JsonFiles
 from pytest_wfstate.zoo.base import trait
 
 
-@trait(paused="remove.idempotent remove.others recover.older-than-paused-again")
+@trait(
+    paused="remove.idempotent remove.others recover.older-than-paused-again race.killed-remove",
+)
 class DeleteWantsIt(JsonFiles):
     """To delete what is not there is an error. Who cleans up after a crash, and is not the first, fails."""
 

@@ -15,7 +15,8 @@ from pytest_wfstate.zoo.base import trait
     effects="kill.save kill.mark kill.delete power.save errors.save power.mark errors.mark power.delete errors.delete "
     "race.load",
     paused="kill.save kill.claim kill.complete kill.recover power.save errors.save power.claim errors.claim "
-    "power.complete errors.complete power.recover errors.recover",
+    "power.complete errors.complete power.recover errors.recover race.load race.killed-save race.killed-claim "
+    "race.killed-complete race.killed-recover race.killed-remove",
     resume="kill.save kill.delete power.save errors.save power.delete errors.delete race.load",
     runs="kill.create kill.update kill.delete kill.upsert power.create errors.create power.update errors.update "
     "power.delete power.upsert errors.upsert race.get-run race.get-step race.list-steps",

@@ -26,7 +26,8 @@ from pytest_wfstate.zoo.base import trait
     "save.while-claimed recover.paused-again recover.once recover.all complete.leaves-paused "
     "complete.paused-again complete.others values.unknown list.only-paused ids.refused-by-all ids.claimed "
     "ids.claims-never-collide corrupt.heals complete.not-anothers complete.not-anothers-after-save "
-    "recover.older-than recover.older-than-limit recover.older-than-paused-again recover.bad-age",
+    "recover.older-than recover.older-than-limit recover.older-than-paused-again recover.bad-age "
+    "race.complete-recover race.killed-complete race.killed-remove",
     resume="save.survives-restart delete.forgets handles.see-each-other values.falsy values.unicode values.large "
     "ids.any-text ids.never-collide aliasing.saved aliasing.loaded corrupt.stays-local save.shorter "
     "save.any-json save.exact-numbers save.others save.after-delete save.elsewhere delete.seen-at-once "
@@ -165,7 +166,9 @@ class UnreadableIsMissing(JsonFiles):
             return {}
 
 
-@trait(paused="corrupt.stays-local")
+@trait(
+    paused="corrupt.stays-local race.load",
+)
 class OneBadFileBlindsAll(JsonFiles):
     """A run is looked for in all files, since its id is in them. If one of them cannot be read, no run is found."""
 

@@ -71,7 +71,9 @@ class LockFile(Folder):
 
 @trait(
     effects="race.save-save race.save-mark race.mark-mark race.mark-delete",
-    paused="",
+    paused="race.save-save race.save-claim race.save-complete race.save-recover race.claim-claim race.claim-complete "
+    "race.claim-recover race.claim-remove race.complete-complete race.complete-recover race.recover-recover "
+    "race.recover-remove",
     resume="race.save-save",
     runs="race.create-run-create-run race.create-run-update-context race.create-run-delete-run "
     "race.create-run-upsert-step race.update-context-update-context race.update-context-delete-run "
@@ -86,7 +88,9 @@ class LockPerHandle(JsonFiles):
         self.folder = LockOfAHandle(home)
 
 
-@trait(paused="")
+@trait(
+    paused="race.killed-save race.killed-claim race.killed-complete race.killed-recover race.killed-remove",
+)
 class LeavesItsLock(JsonFiles):
     """The lock is a file that is there or not. Who is killed leaves it there, and everybody else waits for ever."""
 
@@ -97,7 +101,7 @@ class LeavesItsLock(JsonFiles):
 
 @trait(
     effects="race.delete-delete",
-    paused="",
+    paused="race.complete-remove race.remove-remove",
     resume="race.delete-delete",
     runs="race.delete-run-delete-run",
 )
@@ -129,7 +133,7 @@ class CopiesTheOldOne(JsonFiles):
 
 @trait(
     effects="race.load",
-    paused="",
+    paused="race.load",
     resume="race.load",
     runs="race.get-run race.get-step race.list-steps",
 )

@@ -40,9 +40,10 @@ class MissingIsAnError(JsonFiles):
 
 
 @trait(
-    effects="save.replaces save.survives-restart handles.see-each-other mark.after-save save.after-marks corrupt.heals "
-    "errors.save",
-    paused="save.replaces save.survives-restart handles.see-each-other corrupt.heals errors.save",
+    effects="save.replaces save.survives-restart handles.see-each-other mark.after-save save.after-marks "
+    "corrupt.heals errors.save",
+    paused="save.replaces save.survives-restart handles.see-each-other corrupt.heals errors.save race.save-recover "
+    "race.killed-save race.killed-claim race.killed-complete race.killed-recover race.killed-remove",
     resume="save.replaces save.survives-restart handles.see-each-other save.shorter save.others save.elsewhere "
     "corrupt.heals errors.delete",
     runs="save.replaces save.survives-restart handles.see-each-other create.keeps-steps create.replaces-all "
