@@ -15,9 +15,9 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from pytest_wfstate.faults._fork_pickle import dumps, loads
 from pytest_wfstate.faults._turns import Made, Turns, learn
 from pytest_wfstate.faults.disk import Content, Home
+from pytest_wfstate.faults.fork_pickle import dumps, loads
 from pytest_wfstate.faults.real_clock import now
 from pytest_wfstate.faults.schedule import DEATH, Choices, Failed, Killed, Run, Stuck, Touch, Turn, killed
 from pytest_wfstate.faults.steps import call

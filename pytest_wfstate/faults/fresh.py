@@ -15,7 +15,7 @@ import warnings
 from collections.abc import Callable
 from typing import Any
 
-from pytest_wfstate.faults._fork_pickle import dumps, loads
+from pytest_wfstate.faults.fork_pickle import dumps, loads
 from pytest_wfstate.faults.real_clock import now
 from pytest_wfstate.faults.remote import TIMEOUT, WorldClient, WorldServer
 from pytest_wfstate.faults.world import Worlds

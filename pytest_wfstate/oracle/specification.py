@@ -22,14 +22,6 @@ from pytest_wfstate.oracle.history import Entry, Outcome, Refused, Returned
 REFUSALS = (CorruptRecord, LookupError, ValueError, TypeError)
 """How a call can be refused. Whatever a store raises counts as the first of these that it is."""
 
-_ANY_TIMES = {
-    seconds(ANY_TIME),
-    milliseconds(ANY_TIME),
-    TypeAdapter(Moment).dump_python(ANY_TIME, mode="json"),
-    TypeAdapter(datetime.datetime).dump_python(ANY_TIME, mode="json"),
-}
-
-
 _ROUTINES = (types.FunctionType, types.MethodType, types.BuiltinFunctionType, Invented)
 
 
@@ -172,7 +164,16 @@ def alike(expected: Any, seen: Any, *, in_order: bool = True) -> bool:
         if not in_order:
             expected, seen = sorted(expected, key=json.dumps), sorted(seen, key=json.dumps)
         return len(expected) == len(seen) and all(map(alike, expected, seen))
-    return bool(expected == seen) or (isinstance(expected, Hashable) and expected in _ANY_TIMES)
+    return bool(expected == seen) or (isinstance(expected, Hashable) and expected in _any_times())
+
+
+@functools.cache
+def _any_times() -> set[Hashable]:
+    """Give what the time of a reference looks like in its records."""
+    # Not when the module is imported: the clock may be frozen then, and pydantic knows no frozen datetime.
+    kinds: list[Any] = [Moment, datetime.datetime]
+    written = (TypeAdapter(kind).dump_python(ANY_TIME, mode="json") for kind in kinds)
+    return {seconds(ANY_TIME), milliseconds(ANY_TIME), *written}
 
 
 def _now(result: Any) -> Any:

@@ -61,8 +61,8 @@ class Row:
     not_asked: int = 0
 
     def level(self, level: str) -> str:
-        """Give `passed/asked`, or a dash if nothing was asked."""
-        asked = [item for item in self.items if item.level == level]
+        """Give `passed/asked`, or a dash if nothing was asked. What does not apply was not asked."""
+        asked = [item for item in self.items if item.level == level and item.result != "does not apply"]
         return f"{sum(item.result == 'passed' for item in asked)}/{len(asked)}" if asked else "-"
 
     def count(self, *results: str) -> int:
@@ -76,7 +76,8 @@ class Row:
 
     def cells(self) -> tuple[str, ...]:
         """Give the row as it stands in the scorecard."""
-        counts = (self.count("failed"), self.count(*SKIPPED), self.count("not measured"), self.not_asked)
+        skipped = self.count("not offered", "skipped")
+        counts = (self.count("failed"), skipped, self.count("not measured"), self.not_asked)
         return (self.name, *map(self.level, LEVELS), *map(str, counts))
 
     def in_a_line(self) -> str:
@@ -94,7 +95,7 @@ class Row:
 
     def notes(self) -> list[str]:
         """Say what the numbers do not: why clauses were skipped, and what a pass went without."""
-        skipped = Counter(item.text for item in self.items if item.result in SKIPPED)
+        skipped = Counter(item.text for item in self.items if item.result in ("not offered", "skipped"))
         left_out = Counter(reason for item in self.items if item.result == "passed" for reason in item.left_out)
         known = [item for item in self.items if item.result == "known"]
         bounded = sum(item.is_bounded for item in self.items)

@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import Any
 
 from pytest_wfstate.errors import Violation
-from pytest_wfstate.faults._fork_pickle import dumps, loads
 from pytest_wfstate.faults.crash import NotMeasured
+from pytest_wfstate.faults.fork_pickle import dumps, loads
 from pytest_wfstate.faults.proxy import Proxy, When
 from pytest_wfstate.faults.violation import said
 from pytest_wfstate.suites.crashes import Trial

@@ -8,6 +8,7 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -241,15 +242,15 @@ def test_a_server_that_ends_at_once_is_told_with_its_log(tmp_path: Path) -> None
     assert not server._folder.exists()
 
 
-def test_a_server_that_cannot_be_set_up_is_told_with_its_log(tmp_path: Path) -> None:
-    tmp_path.chmod(0o755)
-    for folder in tmp_path.parents[:2]:
+def test_a_server_that_cannot_be_set_up_is_told_with_its_log() -> None:
+    with tempfile.TemporaryDirectory() as name:  # not below tmp_path, which another user cannot enter
+        folder = Path(name)
         folder.chmod(0o755)
-    program = tmp_path / "initdb"
-    program.write_text("#!/bin/sh\necho 'no space left'\nexit 1\n")
-    program.chmod(0o755)
-    with pytest.raises(CannotStart, match=r"(?s)could not be set up: .*initdb.*no space left.*Mend"):
-        PostgresServer(Place(tmp_path)).__enter__()
+        program = folder / "initdb"
+        program.write_text("#!/bin/sh\necho 'no space left'\nexit 1\n")
+        program.chmod(0o755)
+        with pytest.raises(CannotStart, match=r"(?s)could not be set up: .*initdb.*no space left.*Mend"):
+            PostgresServer(Place(folder)).__enter__()
 
 
 @each

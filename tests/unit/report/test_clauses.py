@@ -19,7 +19,10 @@ def test_the_document_lists_every_clause() -> None:
 
 def test_the_scorecard_in_the_readme_counts_every_clause() -> None:
     stores = {f"{name}.file": all_clauses(name) for name in SUITES}
-    rows = [Row(name, [Item(name, one.id, one.level, "passed") for one in found]) for name, found in stores.items()]
+    rows = [
+        Row(name, [Item(name, one.id, one.level, "passed") for one in found if one.fault != "server"])
+        for name, found in stores.items()
+    ]
     assert f"```text\n{scorecard(rows)}\n```" in (ROOT / "README.md").read_text()
 
 

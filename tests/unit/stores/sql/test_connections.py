@@ -62,7 +62,7 @@ def test_closing_closes_every_connection_to_sqlite(on_sqlite: Place) -> None:
 
 
 def test_closing_closes_every_connection_to_postgres(on_postgres: Place) -> None:
-    named = Place(f"{on_postgres.url}&application_name={on_postgres.prefix}", on_postgres.prefix)
+    named = Place(f"{on_postgres.url}?application_name={on_postgres.prefix}", on_postgres.prefix)
     store = named.open(SqlResumeStore)
     store.save(POINT)
     engine = on_postgres.engine()
