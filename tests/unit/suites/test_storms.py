@@ -59,8 +59,9 @@ class ForgetsOldRuns(FilePausedStore):
 
     def save(self, paused: PausedWorkflow) -> None:
         super().save(paused)
-        if paused.run_id.startswith("r1-"):
-            for file in self.directory.glob("r0-*.json"):
+        of_this_round = paused.run_id.partition("-")[0] + "-"
+        for file in self.directory.glob("*.json"):
+            if not file.name.startswith(of_this_round):
                 file.unlink(missing_ok=True)
 
 
