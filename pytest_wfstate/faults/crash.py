@@ -3,23 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import copy
-import dataclasses
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
-import pytest
-
 from pytest_wfstate.faults.cut import Model
-from pytest_wfstate.faults.disk import Disk, Home, NoRealDisk, memory_home, need_real_disk
+from pytest_wfstate.faults.disk import Disk, NoRealDisk
 from pytest_wfstate.faults.errors import ERRORS, ErrorRun
-from pytest_wfstate.faults.explore import PROFILES, Bounds, CheckFails, Exploration, Explorer, NotMeasured, Task
+from pytest_wfstate.faults.explore import CheckFails, Exploration, Explorer, NotMeasured, Task
 from pytest_wfstate.faults.kill import NeverReached, kill
+from pytest_wfstate.faults.lab import Lab, Settings, Unmeasured, need_measured, need_no_loop
 from pytest_wfstate.faults.models import MODELS
 from pytest_wfstate.faults.ops import Ack
 from pytest_wfstate.faults.points import Event, Point, need_point
-from pytest_wfstate.faults.replay_id import ReplayId, TraceChanged
+from pytest_wfstate.faults.replay_id import TraceChanged
 from pytest_wfstate.faults.steps import Steps, acall, arun, call, run
 from pytest_wfstate.faults.violation import CrashBug, ErrorBug
 from pytest_wfstate.faults.world import Worlds
@@ -43,28 +40,12 @@ __all__ = [
 ]
 
 Workload = Callable[..., Any]
-Unmeasured = Literal["fail", "skip"]
 Children = Literal["forbid", "readonly"]
 
 UNMEASURED = ("fail", "skip")
 
 
-@dataclasses.dataclass(slots=True)
-class Settings:
-    """What the command line says about explorations, and where their results go."""
-
-    model: Model = "posix"
-    bounds: Bounds = PROFILES["default"]
-    home: str = "home"
-    """The name of the folder that workloads are given."""
-    test: str | None = None
-    replay: ReplayId | None = None
-    keep: Callable[[Home], str] | None = None
-    progress: Callable[[Any], None] = lambda _: None
-    done: Callable[[Any], None] = lambda _: None
-
-
-class Crash:
+class Crash(Lab):
     """Crashes code that writes files, everywhere it can crash.
 
     A *workload* is called with a folder, home, and does its work there. A *check* is called with a `Disk` that a crash
@@ -72,25 +53,8 @@ class Crash:
     """
 
     def __init__(self, settings: Settings | None = None) -> None:
-        self._settings = settings or Settings()
+        super().__init__(settings)
         self._worlds = Worlds()
-        self._open = contextlib.ExitStack()
-        self._explorations = 0
-        self._failed = False
-
-    def close(self) -> None:
-        """Remove every folder that was made.
-
-        Raises:
-            TraceChanged: there was a replay id, and the test did not come to the exploration that it is of.
-        """
-        self._open.close()
-        replay = self._settings.replay
-        if replay is not None and replay.ordinal > self._explorations and not self._failed:
-            raise TraceChanged(
-                f"'{replay}' is of exploration {replay.ordinal} of a test, and this test made {self._explorations}. "
-                "Nothing was replayed. Run the test without --wfstate-replay."
-            )
 
     def explore(
         self,
@@ -282,48 +246,7 @@ class Crash:
             progress=settings.progress,
         )
 
-    def _home(self) -> Home:
-        need_real_disk()
-        return self._open.enter_context(memory_home(self._settings.home))
-
-    @contextlib.contextmanager
-    def _telling(self, result: Exploration) -> Iterator[None]:
-        """Count an exploration, and report how it ended, whichever way."""
-        self._explorations += 1
-        try:
-            yield
-        finally:
-            self._failed |= result.verdict != "CLEAN"
-            self._settings.done(result)
-
-
-def need_measured(result: Any, unmeasured: Unmeasured) -> None:
-    """Refuse to pass what could not be seen: `result` has the reasons.
-
-    Raises:
-        NotMeasured: there are some.
-    """
-    if not result.reasons:
-        return
-    if unmeasured == "skip":
-        pytest.skip(f"NOT_MEASURED: {'; '.join(result.reasons)}")  # in one line, as pytest shows it
-    raise NotMeasured(
-        "NOT_MEASURED, so neither a pass nor a violation:\n" + "\n".join(f"- {one}" for one in result.reasons)
-    )
-
 
 def _known(name: str, value: object, known: Sequence[str]) -> None:
     if value not in known:
         raise ValueError(f"{name} is {value!r}, which is unknown. One of: {', '.join(known)}.")
-
-
-def need_no_loop(fixture: str, name: str) -> None:
-    """Refuse to work inside a running event loop."""
-    try:
-        asyncio.get_running_loop()
-    except RuntimeError:
-        return
-    raise RuntimeError(
-        f"{fixture}.{name} was called inside a running event loop, where it cannot run a workload of its own. "
-        f"Use `await {fixture}.a{name}(...)` there: it takes the same arguments."
-    )

@@ -13,7 +13,7 @@ import functools
 import math
 import time
 from collections.abc import Callable, Generator, Iterable, Iterator
-from typing import Any, Literal, NoReturn
+from typing import Any, NoReturn
 
 import pytest
 
@@ -28,6 +28,7 @@ from pytest_wfstate.faults.record import Gate, Recorder
 from pytest_wfstate.faults.recording import recording
 from pytest_wfstate.faults.recovery import firsts, second_life
 from pytest_wfstate.faults.replay_id import ReplayId
+from pytest_wfstate.faults.result import Result
 from pytest_wfstate.faults.shrink import Shrink
 from pytest_wfstate.faults.states import Life, State, Tally, distinct_states, end_state, find, has_changed
 from pytest_wfstate.faults.steps import Call, Steps, call
@@ -81,7 +82,7 @@ def count(number: int) -> str:
 
 
 @dataclasses.dataclass(slots=True)
-class Exploration:
+class Exploration(Result):
     """What an exploration has seen."""
 
     model: Model
@@ -91,16 +92,6 @@ class Exploration:
     """Different disks among those that were looked at."""
     tried: int = 0
     """Disks that were checked."""
-    skipped: int = 0
-    """Combinations that were not looked at, because a bound was reached or a violation found."""
-    seconds: float = 0.0
-    verdict: Literal["CLEAN", "VIOLATED", "NOT_MEASURED"] = "NOT_MEASURED"
-    reasons: list[str] = dataclasses.field(default_factory=list)
-    """Why it is NOT_MEASURED."""
-    replay: str = ""
-    """The id of the violation."""
-    replayed: bool = False
-    """Whether it was the one to be replayed, and only that disk was checked."""
 
     def __str__(self) -> str:
         skipped = f", {count(self.skipped)} combinations skipped" if self.skipped else ""

@@ -6,17 +6,18 @@ import contextlib
 import dataclasses
 import functools
 import hashlib
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from pathlib import Path
 from typing import Any, Literal, get_args
 
 from pytest_wfstate.faults.clients import Processes
-from pytest_wfstate.faults.crash import Settings, Unmeasured, need_measured, need_no_loop
-from pytest_wfstate.faults.disk import Home, memory_home, need_real_disk
+from pytest_wfstate.faults.disk import Home, memory_home
 from pytest_wfstate.faults.explore import FAILURES, CheckFails
+from pytest_wfstate.faults.lab import Lab, Settings, Unmeasured, need_measured, need_no_loop
 from pytest_wfstate.faults.race_report import RaceBug, report
 from pytest_wfstate.faults.real_clock import now
 from pytest_wfstate.faults.replay_id import RaceId, ReplayId, TraceChanged
+from pytest_wfstate.faults.result import Result
 from pytest_wfstate.faults.schedule import PROGRESS, Choices, Clients, Failed, Killed, Run, Turn
 from pytest_wfstate.faults.search import Search
 from pytest_wfstate.faults.steps import Call, Steps, arun, call, run
@@ -55,7 +56,7 @@ class Outcome:
 
 
 @dataclasses.dataclass(slots=True)
-class Interleavings:
+class Interleavings(Result):
     """What an exploration of schedules has seen."""
 
     clients: int
@@ -66,16 +67,6 @@ class Interleavings:
     """Schedules that were run and checked."""
     pruned: int = 0
     """Schedules that were left out, since they come to the same as one that was run."""
-    skipped: int = 0
-    """Schedules that were known and not run, because a bound was reached or a violation found."""
-    seconds: float = 0.0
-    verdict: Literal["CLEAN", "VIOLATED", "NOT_MEASURED"] = "NOT_MEASURED"
-    reasons: list[str] = dataclasses.field(default_factory=list)
-    """Why it is NOT_MEASURED."""
-    replay: str = ""
-    """The id of the violation."""
-    replayed: bool = False
-    """Whether it was the one to be replayed, and only that schedule was run."""
 
     def __str__(self) -> str:
         some = "1 preemption" if self.preemptions == 1 else f"{self.preemptions} preemptions"
@@ -94,32 +85,12 @@ class Interleavings:
         return f"{self.tried:,} schedules run, {self.skipped:,} waiting"
 
 
-class Schedules:
+class Schedules(Lab):
     """Lets clients run against each other, in every order in which they can take turns.
 
     A *client* is called with a folder, home, opens a handle of its own there, and does its work. A *check* is called
     with an `Outcome`, and raises if that is not acceptable. All may be async.
     """
-
-    def __init__(self, settings: Settings | None = None) -> None:
-        self._settings = settings or Settings()
-        self._folders = contextlib.ExitStack()
-        self._explorations = 0
-        self._failed = False
-
-    def close(self) -> None:
-        """Remove every folder that was made.
-
-        Raises:
-            TraceChanged: there was a replay id, and the test did not come to the exploration that it is of.
-        """
-        self._folders.close()
-        replay = self._settings.replay
-        if replay is not None and replay.ordinal > self._explorations and not self._failed:
-            raise TraceChanged(
-                f"'{replay}' is of exploration {replay.ordinal} of a test, and this test made {self._explorations}. "
-                "Nothing was replayed. Run the test without --wfstate-replay."
-            )
 
     def explore(
         self,
@@ -200,8 +171,7 @@ class Schedules:
             raise ValueError(f"preemptions is {preemptions!r}. It is how often a client may be stopped: from 0 up.")
         if by is not None:
             _check_by(by, setup, crash=crash)
-        need_real_disk()
-        home = self._folders.enter_context(memory_home(self._settings.home))
+        home = self._home()
         return _Exploration(
             self._settings,
             home,
@@ -211,16 +181,6 @@ class Schedules:
             Interleavings(len(clients), bound, by),
             self._explorations + 1,
         )
-
-    @contextlib.contextmanager
-    def _telling(self, result: Any) -> Iterator[None]:
-        """Count an exploration, and report how it ended, whichever way."""
-        self._explorations += 1
-        try:
-            yield
-        finally:
-            self._failed |= result.verdict != "CLEAN"
-            self._settings.done(result)
 
 
 def _check_by(by: By, setup: Client | None, *, crash: bool) -> None:

@@ -6,15 +6,16 @@ import re
 import shutil
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import pytest
 
-from pytest_wfstate.faults.crash import Settings
 from pytest_wfstate.faults.disk import Home
 from pytest_wfstate.faults.explore import PROFILES, count
+from pytest_wfstate.faults.lab import Settings
 from pytest_wfstate.faults.real_clock import now
 from pytest_wfstate.faults.replay_id import ReplayId
+from pytest_wfstate.faults.result import Result
 
 _PATIENCE = 1.0  # seconds before a live line is shown
 _PACE = 0.2
@@ -47,23 +48,6 @@ def _replay(config: pytest.Config, *, is_race: bool) -> ReplayId | None:
     text = config.getoption("--wfstate-replay")
     found = ReplayId.read(text) if text else None
     return found if found and (found.race is not None) == is_race else None
-
-
-class Result(Protocol):
-    """What an exploration of disks or of schedules, or a storm, came to."""
-
-    seconds: float
-    verdict: str
-    skipped: int
-    """What was known and not tried, if anything was."""
-    replay: str
-    replayed: bool
-
-    def numbers(self) -> dict[str, Any]:
-        """Give what there is to count, each by its name."""
-
-    def progress(self) -> str:
-        """Say how far it has come."""
 
 
 _COUNTED = {

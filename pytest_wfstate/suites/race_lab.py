@@ -10,8 +10,8 @@ from typing import Any
 
 from pytest_wfstate.contracts.base import Contract
 from pytest_wfstate.errors import BadSetting
-from pytest_wfstate.faults.crash import Settings
 from pytest_wfstate.faults.disk import memory_home, need_real_disk
+from pytest_wfstate.faults.lab import Settings
 from pytest_wfstate.faults.race import TIMEOUT, Died, Interleavings, Outcome, Schedules
 from pytest_wfstate.faults.race_report import RaceBug
 from pytest_wfstate.suites.driver import Driver

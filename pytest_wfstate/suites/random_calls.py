@@ -80,16 +80,17 @@ def scripts(operations: Sequence[Operation]) -> st.SearchStrategy[list[Line]]:
 
     They are all of the same length, for hypothesis likes lists short, and lines that are left out shrink them.
     """
-    often = [*operations, *(one for one in operations if one.changes)]
-    calls = {one.name: one.arguments(IDS).map(functools.partial(_call, one)) for one in often}
-    on_handles = st.builds(
-        On,
-        st.sampled_from([FIRST, FIRST, "second", "third"]),
-        st.sampled_from([one.name for one in often]).flatmap(calls.__getitem__),
-    )
+    on_handles = st.builds(On, st.sampled_from([FIRST, FIRST, "second", "third"]), calls(operations, IDS))
     kinds = {"": st.none(), "call": on_handles, RESTART: st.just(RESTART)}
     lines = st.sampled_from(["", *["call"] * 14, RESTART]).flatmap(kinds.__getitem__)
     return st.lists(lines, min_size=_LENGTH, max_size=_LENGTH).map(lambda some: [line for line in some if line])
+
+
+def calls(operations: Sequence[Operation], ids: Sequence[str]) -> st.SearchStrategy[Call]:
+    """Give calls about some ids; those that change something come more often."""
+    often = [*operations, *(one for one in operations if one.changes)]
+    each = {one.name: one.arguments(ids).map(functools.partial(_call, one)) for one in often}
+    return st.sampled_from([one.name for one in often]).flatmap(each.__getitem__)
 
 
 def _call(operation: Operation, args: tuple[Any, ...]) -> Call:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import functools
 import random
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -21,12 +20,14 @@ from hypothesis import strategies as st
 
 from pytest_wfstate.contracts.base import Call, Contract, Operation
 from pytest_wfstate.faults.real_clock import now
+from pytest_wfstate.faults.result import Result
 from pytest_wfstate.faults.storm import NAP, Broken, Deed, Storm
 from pytest_wfstate.oracle.history import Died, Entry, Failed, Outcome, Returned
 from pytest_wfstate.oracle.linearize import Unexplained, check
 from pytest_wfstate.oracle.partition import shares
 from pytest_wfstate.oracle.specification import Specification
 from pytest_wfstate.suites.handles import Handles
+from pytest_wfstate.suites.random_calls import calls
 from pytest_wfstate.suites.words import call_in_words, entry_in_words, outcome_in_words, unexplained_in_words
 
 __tracebackhide__ = True
@@ -52,7 +53,7 @@ class Server(Protocol):
 
 
 @dataclasses.dataclass(slots=True)
-class Weather:
+class Weather(Result):
     """What a storm has seen."""
 
     workers: int
@@ -61,14 +62,7 @@ class Weather:
     rounds: int = 0
     killed: int = 0
     server_kills: int = 0
-    seconds: float = 0.0
-    verdict: Literal["CLEAN", "VIOLATED", "NOT_MEASURED"] = "NOT_MEASURED"
-    reasons: list[str] = dataclasses.field(default_factory=list)
-    """Why it is NOT_MEASURED."""
     violation: str = ""
-    skipped: int = 0
-    replay: str = ""
-    replayed: bool = False
 
     def __str__(self) -> str:
         servers = f", the server {self.server_kills} times" if self.server_kills else ""
@@ -175,8 +169,8 @@ class Tempest:
         weather = self._weather
         ids = [f"r{weather.rounds}-{letter}" for letter in "abc"]
         weather.rounds += 1
-        calls = self._chance.choices(_calls(self._operations, ids, _KINDS, weather.seed + weather.rounds), k=CALLS)
-        orders = [self._with_naps(calls[number :: weather.workers]) for number in range(weather.workers)]
+        chosen = self._chance.choices(_calls(self._operations, ids, _KINDS, weather.seed + weather.rounds), k=CALLS)
+        orders = [self._with_naps(chosen[number :: weather.workers]) for number in range(weather.workers)]
         entries = [self._entry(deed) for deed in self._storm.round(orders, self._recovery, self._disturb)]
         weather.calls += len(entries)
         weather.killed = self._storm.killed
@@ -265,9 +259,6 @@ def _milliseconds(entry: Entry, begin: float) -> str:
 
 def _calls(operations: Sequence[Operation], ids: Sequence[str], number: int, seed: int) -> list[Call]:
     """Choose random calls, with hypothesis, from what the operations take: several lists, as the first is simple."""
-    often = [*operations, *(one for one in operations if one.changes)]
-    each = {one.name: one.arguments(ids).map(functools.partial(_call, one)) for one in often}
-    calls = st.sampled_from([one.name for one in often]).flatmap(each.__getitem__)
     found: list[Call] = []
 
     @seeded(seed)
@@ -279,13 +270,9 @@ def _calls(operations: Sequence[Operation], ids: Sequence[str], number: int, see
         phases=[Phase.generate],
         suppress_health_check=list(HealthCheck),
     )
-    @given(st.lists(calls, min_size=number, max_size=number))
+    @given(st.lists(calls(operations, ids), min_size=number, max_size=number))
     def choose(some: list[Call]) -> None:
         found.extend(some)
 
     choose()
     return found
-
-
-def _call(operation: Operation, args: tuple[Any, ...]) -> Call:
-    return operation(*args)

@@ -15,9 +15,9 @@ import pytest
 
 from pytest_wfstate import Crash, CrashBug, Disk, Exploration
 from pytest_wfstate.faults import explore
-from pytest_wfstate.faults.crash import Settings
 from pytest_wfstate.faults.cut import Model
 from pytest_wfstate.faults.explore import PROFILES, Bounds, CheckFails
+from pytest_wfstate.faults.lab import Settings
 from pytest_wfstate.faults.ops import HOME, PAGE, Create, Fsync, Trace, Tree, Write
 from pytest_wfstate.faults.states import Life, Tally, distinct_states
 

@@ -12,8 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pytest_wfstate import Crash, CrashBug, Disk, Exploration, NotMeasured
-from pytest_wfstate.faults.crash import Settings
 from pytest_wfstate.faults.cut import Model
+from pytest_wfstate.faults.lab import Settings
 from pytest_wfstate.faults.models import MODELS
 from pytest_wfstate.faults.ops import Trace, Tree
 from pytest_wfstate.faults.replay_id import CrashId, FailedId, NoReplayId, ReplayId, TraceChanged

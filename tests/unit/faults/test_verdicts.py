@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from pytest_wfstate import Crash, CrashBug, Disk
-from pytest_wfstate.faults.crash import Settings
 from pytest_wfstate.faults.cut import Model
 from pytest_wfstate.faults.explore import PROFILES
+from pytest_wfstate.faults.lab import Settings
 
 from .protocols import PROTOCOLS, Protocol, read
 

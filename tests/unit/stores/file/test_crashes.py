@@ -8,9 +8,9 @@ import pytest
 
 from pytest_wfstate import Crash, CrashBug
 from pytest_wfstate.faults import explore
-from pytest_wfstate.faults.crash import Settings
 from pytest_wfstate.faults.cut import Model
 from pytest_wfstate.faults.explore import PROFILES
+from pytest_wfstate.faults.lab import Settings
 from pytest_wfstate.stores.file import _journal, effects, paused, runs, snapshots
 
 from .crashes import CLOCK, Call, Scenario, Trial, do, recover, repeat
