@@ -14,7 +14,7 @@ from pytest_wfstate.errors import WfstateError
 from pytest_wfstate.sessions import Session
 from pytest_wfstate.suites import SUITES, Suite
 from pytest_wfstate.suites.caught import suite_of
-from pytest_wfstate.suites.clauses import Clause, Fault, clauses
+from pytest_wfstate.suites.clauses import Clause, clauses
 from pytest_wfstate.zoo import Animal
 
 _FILE = """
@@ -96,8 +96,6 @@ del suite
 """
 
 _SOURCES = {"file": _FILE, "memory": _MEMORY, "sql": _SQL}
-NO_ANIMALS_YET: tuple[Fault, ...] = ("server",)
-"""Faults whose clauses no animal is held to."""
 
 
 class Unusable(WfstateError, ValueError):
@@ -135,16 +133,11 @@ def animals(some: Sequence[Animal], *, full: bool) -> Session:
     tests = tuple(
         f"{suite.__name__}::{clause.test}"
         for animal, suite in suites.items()
-        for clause in zoo_clauses(animal.contract)
+        for clause in all_clauses(animal.contract)
         if full or clause.id in animal.breaks
     )
     source = _ZOO.format(names={animal.name for animal in some}, knows=not full)
     return Session(source, tuple(suite.__name__ for suite in suites.values()), tests)
-
-
-def zoo_clauses(contract: str | None = None) -> list[Clause]:
-    """Give the clauses that animals are held to, of a contract or of all."""
-    return [one for one in all_clauses(contract) if one.fault not in NO_ANIMALS_YET]
 
 
 def all_clauses(contract: str | None = None) -> list[Clause]:

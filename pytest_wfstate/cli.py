@@ -10,12 +10,12 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
-from pytest_wfstate.check import Unusable, all_clauses, animals, shipped, targets, zoo_clauses
+from pytest_wfstate.check import Unusable, all_clauses, animals, shipped, targets
 from pytest_wfstate.plugin import PROFILES
 from pytest_wfstate.report.clauses import clause_document, clause_list
 from pytest_wfstate.report.progress import Progress
 from pytest_wfstate.report.scorecard import scorecard, violations
-from pytest_wfstate.report.zoo import KEY, Tour, differences, is_caught, matrix, without_animal
+from pytest_wfstate.report.zoo import KEY, Tour, count, differences, matrix, without_animal
 from pytest_wfstate.sessions import Session, run
 from pytest_wfstate.suites import SUITES
 from pytest_wfstate.suites.caught import suite_of
@@ -120,9 +120,9 @@ def _zoo(asked: argparse.Namespace) -> int:
     if asked.full:
         return _matrix(some, tour.results, is_whole=not asked.names)
     tour.end()
-    number = sum(is_caught(animal, tour.results[animal.name]) for animal in some)
-    _say(f"{number} of {len(some)} animals are caught by every clause they are said to break.")
-    return CLEAN if number == len(some) else VIOLATED
+    told, is_clean = count(some, tour.results)
+    _say(told)
+    return CLEAN if is_clean else VIOLATED
 
 
 def _matrix(some: Sequence[Animal], found: dict[str, dict[str, str]], *, is_whole: bool) -> int:
@@ -130,7 +130,7 @@ def _matrix(some: Sequence[Animal], found: dict[str, dict[str, str]], *, is_whol
     contracts = [contract for contract in SUITES if any(animal.contract == contract for animal in some)]
     wrong = differences(some, found)
     for contract in contracts:
-        own, its_clauses = [animal for animal in some if animal.contract == contract], zoo_clauses(contract)
+        own, its_clauses = [animal for animal in some if animal.contract == contract], all_clauses(contract)
         _say(f"{contract}\n{matrix(own, its_clauses, found)}\n")
         wrong += without_animal(own, its_clauses) if is_whole else []
     _say(KEY)

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from pytest_wfstate.faults.fake_disk import FakeDisk
     from pytest_wfstate.faults.frozen_clock import FrozenClock
     from pytest_wfstate.faults.servers import GivenServer, Server
+    from pytest_wfstate.faults.servers.redis import Kind
     from pytest_wfstate.suites.race_lab import Race
 
 BACKENDS = ("memory", "file", "sqlite", "postgres", "redis")
@@ -367,13 +368,19 @@ def _wfstate_postgres(request: pytest.FixtureRequest) -> Iterator[Server | Given
 
         return PostgresServer()
 
-    yield from _server(request, "postgres", start)
+    yield from _server(request, _given_server(request.config, "postgres"), start)
 
 
 @pytest.fixture(scope="session")
 def _wfstate_redis(request: pytest.FixtureRequest) -> Iterator[Server | GivenServer]:
     """The Redis server of the store fixtures, which no fixture of the user's can take the place of."""
     yield from _redis(request)
+
+
+@pytest.fixture(scope="session")
+def _wfstate_volatile_redis(request: pytest.FixtureRequest) -> Iterator[Server | GivenServer]:
+    """A Redis server that keeps nothing on disk, for the zoo."""
+    yield from _redis(request, "volatile")
 
 
 @pytest.fixture(scope="session")
@@ -387,25 +394,27 @@ def postgres_server(request: pytest.FixtureRequest) -> Server | GivenServer:
 def redis_server(request: pytest.FixtureRequest) -> Iterator[Server | GivenServer]:
     """A Redis server of the tests' own: `.url`, `.kill()`, `.restart()`, `.stop()`. Skips if there is none."""
     if hasattr(request, "param"):
-        yield from _redis(request)
+        yield from _redis(request, request.param)
     else:
         yield request.getfixturevalue("_wfstate_redis")
 
 
-def _redis(request: pytest.FixtureRequest) -> Iterator[Server | GivenServer]:
+def _redis(request: pytest.FixtureRequest, kind: Kind = "durable") -> Iterator[Server | GivenServer]:
     def start() -> Server:
         from pytest_wfstate.faults.servers.redis import RedisServer
 
-        return RedisServer(getattr(request, "param", "durable"))
+        return RedisServer(kind)
 
-    yield from _server(request, "redis", start)
+    given = _given_server(request.config, "redis") if kind == "durable" else None
+    yield from _server(request, given, start)
 
 
-def _server(request: pytest.FixtureRequest, name: str, start: Callable[[], Server]) -> Iterator[Server | GivenServer]:
+def _server(
+    request: pytest.FixtureRequest, given: GivenServer | None, start: Callable[[], Server]
+) -> Iterator[Server | GivenServer]:
     from pytest_wfstate.faults.servers import NoServer
 
-    given = _given_server(request.config, name)
-    if given and getattr(request, "param", "durable") == "durable":
+    if given:
         yield given
         return
     try:

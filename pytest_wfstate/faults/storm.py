@@ -67,6 +67,7 @@ class Storm:
         self._workers = [Worker(number, program, in_thread=threads) for number in range(workers)]
         self._next_death = chance.randint(*_BETWEEN_DEATHS)
         self._deeds: list[Deed] = []
+        self._disturbed = 0
         self.killed = 0
 
     def round(
@@ -77,13 +78,14 @@ class Storm:
     ) -> list[Deed]:
         """Have each worker do its orders, and give all that was done. A new life begins with the orders in `first`.
 
-        `disturb` is called once, in the midst of it.
+        `disturb` is called once: every other time in the midst of it, and else near its end, when hardly anybody
+        comes after who could cover up what was lost.
 
         Raises:
             Broken: a worker did not come back.
         """
         self._deeds = []
-        moment = self._chance.randrange(sum(map(len, orders)) or 1)
+        moment = self._moment(sum(order != NAP for some in orders for order in some)) if disturb else 0
         for worker, some in zip(self._workers, orders, strict=True):
             worker.tell(some)
         while any(worker.left for worker in self._workers):
@@ -104,6 +106,12 @@ class Storm:
         for worker in self._workers:
             worker.end()
             worker.pipe.close()
+
+    def _moment(self, orders: int) -> int:
+        """Choose after how many orders all are disturbed."""
+        self._disturbed += 1
+        first = orders - orders // 10 if self._disturbed % 2 else 0
+        return self._chance.randrange(first, max(orders, first + 1))
 
     def _who_said_something(self) -> list[Worker]:
         busy = {worker.pipe: worker for worker in self._workers if worker.left}

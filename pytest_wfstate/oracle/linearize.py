@@ -15,6 +15,8 @@ from typing import Any, Protocol, TypeVar
 from pytest_wfstate.oracle.history import Entry, Forgotten
 
 _MOST_SHOWN = 12  # dead ends
+_COST_OF_A_STEP = 50  # of the reference, where what is known costs 1
+_MOST_COST = 600_000  # of the search for few calls: some seconds
 
 State = TypeVar("State", bound=Hashable)
 Order = tuple["Order", int] | tuple[()]
@@ -57,19 +59,48 @@ class Unexplained:
 def check(entries: Iterable[Entry], reference: Reference[Any]) -> Unexplained | None:
     """Look for an order that explains the history; give what cannot be explained, or None if all can."""
     ordered = sorted(entries, key=lambda entry: entry.begin)
-    if _Search(ordered, reference).succeeds():
+    steps = _Steps(reference)
+    if _Search(ordered, steps).succeeds():
         return None
-    core = _Core(ordered, reference)
+    core = _Core(ordered, steps)
     kept = core.smallest()
     return Unexplained(tuple(ordered[at] for at in sorted(kept)), tuple(core.search(kept).dead_ends))
 
 
-class _Core:
-    """The search for few calls whose results contradict each other, by bisection (QuickXplain)."""
+class _Steps:
+    """The answers of a reference about calls that outlive it, each of which is asked for once."""
 
-    def __init__(self, entries: Sequence[Entry], reference: Reference[Any]) -> None:
-        self._entries = entries
+    def __init__(self, reference: Reference[Any]) -> None:
         self._reference = reference
+        self._known: dict[tuple[int, Hashable], list[Hashable]] = {}
+        self.cost = 0
+
+    def start(self) -> Hashable:
+        """Give the state before the first call."""
+        return self._reference.start()  # type: ignore[no-any-return]
+
+    def __call__(self, state: Hashable, entry: Entry) -> list[Hashable]:
+        """Give every state that this call can lead to."""
+        key = (id(entry), state)
+        self.cost += 1
+        if key not in self._known:
+            self.cost += _COST_OF_A_STEP
+            self._known[key] = list(self._reference.step(state, entry))
+        return self._known[key]
+
+
+class _Core:
+    """The search for few calls whose results contradict each other, by bisection (QuickXplain).
+
+    A result that is forgotten leaves more orders to try. Once that has cost too much, what is not known to be needless
+    is kept: then there are more calls than there need be, and still no order explains them.
+    """
+
+    def __init__(self, entries: Sequence[Entry], steps: _Steps) -> None:
+        self._entries = entries
+        self._steps = steps
+        self._forgotten = [dataclasses.replace(entry, outcome=Forgotten()) for entry in entries]
+        self._most = steps.cost + _MOST_COST
 
     def smallest(self) -> list[int]:
         """Give calls of which none can be forgotten: then the rest would be explained."""
@@ -78,13 +109,11 @@ class _Core:
     def search(self, known: Iterable[int]) -> _Search:
         """Search with only these results known: all other calls happened in their time, and returned whatever."""
         kept = set(known)
-        return _Search(
-            [
-                entry if at in kept or not entry.has_result else dataclasses.replace(entry, outcome=Forgotten())
-                for at, entry in enumerate(self._entries)
-            ],
-            self._reference,
-        ).searched()
+        entries = [
+            entry if at in kept or not entry.has_result else self._forgotten[at]
+            for at, entry in enumerate(self._entries)
+        ]
+        return _Search(entries, self._steps, self._most).searched()
 
     def _needed(self, known: list[int], added: list[int], among: list[int]) -> list[int]:
         if added and self.search(known).failed:
@@ -98,34 +127,36 @@ class _Core:
 
 
 class _Search:
-    """One search over calls in the order of their beginnings."""
+    """One search over calls in the order of their beginnings. Above a cost of `most` it is given up."""
 
-    def __init__(self, entries: Sequence[Entry], reference: Reference[Any]) -> None:
+    def __init__(self, entries: Sequence[Entry], steps: _Steps, most: float = math.inf) -> None:
         self._entries = entries
-        self._reference = reference
+        self._steps = steps
+        self._most = most
         self._all = sum(1 << at for at, entry in enumerate(entries) if entry.must_have_happened)
         self.dead_ends: list[tuple[tuple[Entry, ...], Entry]] = []
         self.failed = False
+        """Whether it was seen that no order explains everything."""
 
     def searched(self) -> _Search:
         """Search, and keep the answer in `failed`."""
-        self.failed = not self.succeeds()
+        self.failed = not self.succeeds() and self._steps.cost <= self._most
         return self
 
     def succeeds(self) -> bool:
-        """Tell whether some order explains everything."""
-        start = self._reference.start()
+        """Tell whether some order was found that explains everything."""
+        start = self._steps.start()
         seen: set[tuple[int, Hashable]] = {(0, start)}
         # A frame: what was done, the latest beginning among it, the state, and the order.
         stack: list[tuple[int, float, Hashable, Order]] = [(0, -math.inf, start, ())]
-        while stack:
+        while stack and self._steps.cost <= self._most:
             done, latest, state, order = stack.pop()
             if done & self._all == self._all:
                 return True
             frames: list[tuple[int, float, Hashable, tuple[Order, int]]] = []
             for at in self._next(done, latest):
                 entry = self._entries[at]
-                states = list(self._reference.step(state, entry))
+                states = self._steps(state, entry)
                 if not states and entry.has_result:
                     self._note(order, at)
                 for next_state in states:

@@ -54,6 +54,22 @@ def is_caught(animal: Animal, results: Mapping[str, str]) -> bool:
     return bool(animal.breaks) and all(results.get(clause) == "known" for clause in animal.breaks)
 
 
+def count(animals: Sequence[Animal], results: Results) -> tuple[str, bool]:
+    """Say how many animals were caught, and tell whether none got away."""
+    caught_ones = [animal for animal in animals if is_caught(animal, results[animal.name])]
+    untried = [animal for animal in animals if _has_no_server(animal, results[animal.name])]
+    lines = [f"{len(caught_ones)} of {len(animals)} animals are caught by every clause they are said to break."]
+    if untried:
+        lines.append(
+            f"{len(untried)} were not tried, as there is no server for them: pip install 'pytest-wfstate[servers]'."
+        )
+    return "\n".join(lines), len(caught_ones) + len(untried) == len(animals)
+
+
+def _has_no_server(animal: Animal, results: Mapping[str, str]) -> bool:
+    return animal.server is not None and all(results.get(clause) == "skipped" for clause in animal.breaks)
+
+
 def matrix(animals: Sequence[Animal], clauses: Sequence[Clause], results: Results) -> str:
     """Show animals against clauses: the clauses are numbered, as there is no room for their names."""
     width = max((len(animal.name) for animal in animals), default=0)
@@ -69,7 +85,7 @@ def matrix(animals: Sequence[Animal], clauses: Sequence[Clause], results: Result
 
 
 KEY = """x broken, as said   . kept   ! broken, and not said   o kept, and said to be broken
-~ found by random calls, which may or may not find it   ? not measured   - skipped"""
+~ found by chance, as random calls and storms may or may not   ? not measured   - skipped"""
 
 
 def _mark(animal: Animal, clause: str, result: str) -> str:
@@ -84,12 +100,17 @@ def _mark(animal: Animal, clause: str, result: str) -> str:
 def _problem(animal: Animal, clause: str, result: str) -> str:
     """Tell how what a clause came to differs from what is said of an animal, if it does.
 
-    Whether random calls meet a bug is a matter of luck, and of the version of hypothesis. So an animal names that
-    clause only if hardly any call goes well with it, and nobody is surprised if it is found where it is not named.
+    Whether random calls or a storm meet a bug is a matter of luck. So an animal names such a clause only if hardly
+    any call goes well with it, and nobody is surprised if it is found where it is not named.
     """
     if clause in animal.breaks:
-        return "" if result == "failed" else "o"
-    return "!" if result == "failed" and not clause.endswith(".random.calls") else ""
+        is_untried = animal.server is not None and result == "skipped"
+        return "" if result == "failed" or is_untried else "o"
+    return "!" if result == "failed" and not clause.endswith(BY_CHANCE) else ""
+
+
+BY_CHANCE = (".random.calls", ".server.killed")
+"""How the ids of clauses end that find a bug by chance."""
 
 
 def differences(animals: Sequence[Animal], results: Results) -> list[str]:

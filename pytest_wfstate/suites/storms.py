@@ -37,6 +37,7 @@ _LISTS, _KINDS = 8, 12  # of calls, of which those of a round are chosen: to mak
 _NAPS = 0.03  # of all calls come after a nap
 _SHOWN = 16  # calls around those that contradict each other
 
+_SERVER_KILLS = 3  # at least: how long a server takes to come back is its own affair
 _PAUSE = 0.02  # seconds between two looks at whether a server is back
 
 Medium = Literal["disk", "server", "memory"]
@@ -119,7 +120,7 @@ class Tempest:
         """Go on for some time, and look at everything at the end."""
         began = now()
         try:
-            while not self._weather.violation and now() - began < seconds:
+            while not self._weather.violation and (now() - began < seconds or self._has_more_to_kill):
                 self._round()
                 self._weather.seconds = now() - began
             if not self._weather.violation:
@@ -137,6 +138,10 @@ class Tempest:
             operations = [one for one in self._contract.operations if hasattr(store, one.name)]
             recovery = self._contract.recovery
             return operations, [recovery] if recovery and hasattr(store, recovery.name) else []
+
+    @property
+    def _has_more_to_kill(self) -> bool:
+        return self._server is not None and self._weather.server_kills < _SERVER_KILLS
 
     def _kill_server(self) -> None:
         assert self._server is not None
@@ -209,7 +214,9 @@ class Tempest:
         ]
 
     def _look_again(self) -> None:
-        """See whether what was there at the end of a round still is."""
+        """See whether what was there at the end of a round still is, though the server be killed once more."""
+        if self._server:
+            self._kill_server()
         with self._handles() as handles:
             for call, before in self._last:
                 after = _made(handles, "at the end", call)

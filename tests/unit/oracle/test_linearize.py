@@ -210,6 +210,18 @@ def test_one_wrong_result_among_a_thousand_is_found() -> None:
     assert found.entries == (entries[at],)
 
 
+def test_if_few_calls_cost_too_much_to_find_more_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    entries = concurrent_run(calls=20, clients=4)
+    at = next(at for at, one in enumerate(entries) if at > 10 and one.name == "read")
+    entries[at] = dataclasses.replace(entries[at], outcome=Returned(99))
+    monkeypatch.setattr("pytest_wfstate.oracle.linearize._MOST_COST", 0)
+
+    found = check(entries, Register())
+
+    assert found is not None
+    assert set(map(id, found.entries)) == set(map(id, entries))
+
+
 def concurrent_run(calls: int, clients: int) -> list[Entry]:
     """What a correct register does under random clients: each call takes effect at one moment within it."""
     rng = random.Random(7)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from pytest_wfstate.report.zoo import caught, differences, is_caught, matrix, without_animal
+from pytest_wfstate.report.zoo import caught, count, differences, is_caught, matrix, without_animal
 from pytest_wfstate.suites.clauses import Clause
 from pytest_wfstate.zoo import Animal
 
@@ -26,6 +26,19 @@ def test_an_animal_that_got_away_is_told() -> None:
 
 def test_an_animal_that_breaks_nothing_is_not_caught() -> None:
     assert not is_caught(Animal("x.bat", "x", "", (), Path), {})
+
+
+def test_an_animal_that_there_is_no_server_for_did_not_get_away() -> None:
+    eel = Animal("x.eel", "x", "It swims.", ("x.a.b",), Path, server="sea")
+    told, is_clean = count([BAT, eel], {"x.bat": dict.fromkeys(BAT.breaks, "known"), "x.eel": {"x.a.b": "skipped"}})
+    assert is_clean
+    assert told.splitlines() == [
+        "1 of 2 animals are caught by every clause they are said to break.",
+        "1 were not tried, as there is no server for them: pip install 'pytest-wfstate[servers]'.",
+    ]
+    assert differences([eel], {"x.eel": {"x.a.b": "skipped"}}) == []
+    assert not count([BAT], {"x.bat": dict.fromkeys(BAT.breaks, "skipped")})[1]
+    assert not count([eel], {"x.eel": {"x.a.b": "failed"}})[1]
 
 
 def test_the_matrix_has_a_mark_for_each_result() -> None:

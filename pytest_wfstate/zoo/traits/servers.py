@@ -1,0 +1,62 @@
+"""Stores on a server that lose what was on its way there."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from pytest_wfstate.stores.redis._client import Client
+from pytest_wfstate.stores.redis.base import RedisStore
+from pytest_wfstate.zoo.base import trait_on_redis
+
+
+@trait_on_redis(
+    effects="cut.save cut.mark cut.delete",
+    paused="cut.save cut.claim cut.complete cut.recover cut.remove",
+    resume="cut.save cut.delete",
+    runs="cut.create cut.update cut.delete cut.upsert",
+    snapshots="cut.save cut.fork",
+)
+class TakesSentForDone(RedisStore):
+    """A change that got no answer is taken for made, since it was sent.
+
+    The connection broke before it was, or the server died with it: what was acknowledged is nowhere.
+    """
+
+    def __init__(self, url: str, prefix: str) -> None:
+        super().__init__(url, prefix)
+        self._client = _Optimist(url)
+
+
+@trait_on_redis(
+    server="_wfstate_volatile_redis",
+    effects="server.killed",
+    paused="server.killed",
+    resume="server.killed",
+    runs="server.killed",
+    snapshots="server.killed",
+)
+class KeptInMemory(RedisStore):
+    """The server was set up as a cache, which keeps nothing on disk, and the warning was switched off.
+
+    All that was ever acknowledged is gone when it is started again.
+    """
+
+    def __init__(self, url: str, prefix: str) -> None:
+        super().__init__(url, prefix)
+        self._client = _Unwarned(url)
+
+
+class _Unwarned(Client):
+    def _warn_once(self) -> None:
+        pass
+
+
+class _Optimist(Client):
+    """A client that hopes for the best."""
+
+    def _twice(self, call: Callable[[], Any], key: str, *, changes: bool) -> Any:
+        try:
+            return call() if changes else super()._twice(call, key, changes=changes)
+        except self._lost:
+            return b"1"
