@@ -10,13 +10,13 @@ import multiprocessing.connection as connection
 import os
 import signal
 import traceback
-import warnings
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from pytest_wfstate.faults._turns import Made, Turns, learn
 from pytest_wfstate.faults.disk import Content, Home
+from pytest_wfstate.faults.fork import fork
 from pytest_wfstate.faults.fork_pickle import dumps, loads
 from pytest_wfstate.faults.real_clock import now
 from pytest_wfstate.faults.schedule import DEATH, Choices, Failed, Killed, Run, Stuck, Touch, Turn, killed
@@ -199,9 +199,7 @@ class Worker:
         self._number = number
         self.is_dead = False
         self._pipe, theirs = connection.Pipe()
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", DeprecationWarning)  # a fork of a process with threads
-            self.pid = os.fork()
+        self.pid = fork()
         if self.pid == 0:
             self._pipe.close()
             _Client(theirs, client, home).serve()

@@ -11,10 +11,10 @@ import multiprocessing.connection as connection
 import os
 import signal
 import sys
-import warnings
 from collections.abc import Callable
 from typing import Any
 
+from pytest_wfstate.faults.fork import fork
 from pytest_wfstate.faults.fork_pickle import dumps, loads
 from pytest_wfstate.faults.real_clock import now
 from pytest_wfstate.faults.remote import TIMEOUT, WorldClient, WorldServer
@@ -36,9 +36,7 @@ class FreshProcess:
     def __init__(self, check: Callable[[Any], Verdict], worlds: Worlds, patience: float = _PATIENCE) -> None:
         self._patience = patience
         self._pipe, theirs = connection.Pipe()
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", DeprecationWarning)  # a fork of a process with threads: it only runs checks
-            self._pid = os.fork()
+        self._pid = fork()
         if self._pid == 0:
             self._pipe.close()
             _Child(theirs, worlds).run(check)
@@ -96,7 +94,7 @@ class _Child(WorldClient):
 
     def _check(self, check: Callable[[Any], Verdict], asked: bytes) -> None:
         """Run one check in a process of its own: what it leaves in memory must not help the next one either."""
-        pid = os.fork()
+        pid = fork()
         if pid == 0:
             self.say(*_said(check, asked))
             os._exit(0)

@@ -7,12 +7,12 @@ import multiprocessing.connection as connection
 import os
 import signal
 import traceback
-import warnings
 from collections.abc import Callable, Iterator
 from typing import Any
 
 from pytest_wfstate.errors import WfstateError
 from pytest_wfstate.faults.disk import Disk, Home
+from pytest_wfstate.faults.fork import fork
 from pytest_wfstate.faults.points import Point, Watch
 from pytest_wfstate.faults.real_clock import now
 from pytest_wfstate.faults.recording import recording
@@ -37,9 +37,7 @@ def kill(workload: Callable[..., Any], point: Point, home: Home, worlds: Worlds,
         NeverReached: it did not come to the point.
     """
     parent, child = connection.Pipe()
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)  # the child only runs the workload
-        pid = os.fork()
+    pid = fork()
     if pid == 0:
         parent.close()
         _Child(child, worlds, point).run(workload, home)

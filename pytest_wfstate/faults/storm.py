@@ -15,12 +15,12 @@ import signal
 import threading
 import time
 import traceback
-import warnings
 from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from typing import Any
 
+from pytest_wfstate.faults.fork import fork
 from pytest_wfstate.faults.fork_pickle import dumps, loads
 from pytest_wfstate.faults.real_clock import now
 
@@ -229,9 +229,7 @@ class Worker:
             self._thread = threading.Thread(target=_Life(theirs, self._program).live, daemon=True)
             self._thread.start()
             return
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", DeprecationWarning)  # a fork of a process with threads
-            self._pid = os.fork()
+        self._pid = fork()
         if self._pid == 0:
             try:
                 self.pipe.close()

@@ -12,13 +12,13 @@ import itertools
 import multiprocessing.connection as connection
 import os
 import signal
-import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 from pytest_wfstate.errors import Violation
 from pytest_wfstate.faults.crash import NotMeasured
+from pytest_wfstate.faults.fork import fork
 from pytest_wfstate.faults.fork_pickle import dumps, loads
 from pytest_wfstate.faults.proxy import Proxy, When
 from pytest_wfstate.faults.violation import said
@@ -125,9 +125,7 @@ def _forked(work: Callable[[], None], acks: Acks) -> Iterator[tuple[int, Callabl
         Violation: it raised something.
     """
     ours, theirs = connection.Pipe()
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)  # a fork of a process with threads
-        pid = os.fork()
+    pid = fork()
     if pid == 0:
         _serve(theirs, work, acks)
     theirs.close()

@@ -56,9 +56,12 @@ TESTS = [block for block in blocks("python") if IS_TEST.search(block.code) and b
 SCRIPTS = [block for block in blocks("python") if not IS_TEST.search(block.code)]
 
 
+INI = "[pytest]\nwfstate_profile = quick\nasyncio_default_fixture_loop_scope = function"
+
+
 @pytest.mark.parametrize("block", TESTS, ids=by_place)
 def test_a_test_in_the_documents_passes(pytester: pytest.Pytester, block: Block) -> None:
-    pytester.makeini("[pytest]\nasyncio_default_fixture_loop_scope = function")
+    pytester.makeini(INI)
     pytester.path.joinpath("test_example.py").write_text(block.code)
     outcomes = pytester.runpytest_inprocess().parseoutcomes()
     assert outcomes.keys() <= {"passed", "skipped", "xfailed", "deselected"}
@@ -68,7 +71,7 @@ def test_a_test_in_the_documents_passes(pytester: pytest.Pytester, block: Block)
 def test_a_suite_in_the_documents_says_what_it_is_said_to(pytester: pytest.Pytester, block: Block, output: str) -> None:
     """The document shows some of it, in order."""
     name = block.code.partition("\n")[0].removeprefix("# ")
-    pytester.makeini("[pytest]\nasyncio_default_fixture_loop_scope = function")
+    pytester.makeini(INI)
     pytester.path.joinpath(name).write_text(block.code)
     result = pytester.runpytest_inprocess()
     wanted = [re.sub(r"([][])", r"[\1]", TIME.sub("in * s", line)) for line in output.splitlines() if line]
@@ -81,7 +84,7 @@ FAILING_TESTS = [pair for pair in failing() if pair not in SUITES]
 @pytest.mark.parametrize(("block", "output"), FAILING_TESTS, ids=[block.place for block, _ in FAILING_TESTS])
 def test_a_test_in_the_documents_finds_what_it_is_said_to(pytester: pytest.Pytester, block: Block, output: str) -> None:
     name = block.code.partition("\n")[0].removeprefix("# ")
-    pytester.makeini("[pytest]\nasyncio_default_fixture_loop_scope = function")
+    pytester.makeini(INI)
     pytester.path.joinpath(name).write_text(block.code)
     result = pytester.runpytest_inprocess()
     assert result.ret == pytest.ExitCode.TESTS_FAILED

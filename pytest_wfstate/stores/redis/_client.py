@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import itertools
+import importlib.util
 import time
 import warnings
 from collections.abc import Callable, Sequence
@@ -13,6 +13,9 @@ from pytest_wfstate.stores.redis._script import REMEMBERED, Script
 
 T = TypeVar("T")
 Argument = str | bytes | int
+
+_ASKED: set[str] = set()
+"""Servers that were asked whether they keep anything."""
 
 
 class NotDurable(UserWarning):
@@ -40,7 +43,6 @@ class Client:
                 f"{url_or_client!r} is of type {type(url_or_client).__name__}. A store is given the URL of a server, "
                 "or a redis.Redis or redis.RedisCluster, which are not of redis.asyncio."
             )
-        self._calls = itertools.count()
 
     def run(self, script: Script, keys: Sequence[str], args: Sequence[Argument] = ()) -> Any:
         """Run a script, and give what it returns, text as bytes.
@@ -111,16 +113,21 @@ class Client:
         return f" at {place}" if known else ""
 
     def _warn_once(self) -> None:
-        """Say at the first call if the server keeps nothing on disk. One that does not tell is believed to."""
-        if next(self._calls) > 0:
+        """Say, before the first call of this process, if a server keeps nothing on disk.
+
+        One that does not tell is believed to keep it.
+        """
+        place = self._place()
+        if place in _ASKED:
             return
+        _ASKED.add(place)
         try:
             settings = {name: self._setting(name) for name in ("appendonly", "save")}
         except (*self._lost, self._wrong):
             return
         if settings == {"appendonly": "no", "save": ""}:
             warnings.warn(
-                f"the Redis server{self._place()} keeps nothing on disk: when it ends, all is lost that this store "
+                f"the Redis server{place} keeps nothing on disk: when it ends, all is lost that this store "
                 "was told. Looked at its settings appendonly, which is 'no', and save, which is ''. Set appendonly to "
                 "'yes' and appendfsync to 'always'.",
                 NotDurable,
@@ -145,11 +152,12 @@ def _redis() -> Any:
 
 
 def _own_client(package: Any, url: str) -> Any:
-    """Make a client that does not send anything again by itself."""
+    """Make a client that does not send anything again by itself, nor its name and version before anything else."""
     from redis.backoff import NoBackoff
     from redis.retry import Retry
 
-    return package.Redis.from_url(url, retry=Retry(NoBackoff(), 0))
+    named = ("driver_info",) if importlib.util.find_spec("redis.driver_info") else ("lib_name", "lib_version")
+    return package.Redis.from_url(url, retry=Retry(NoBackoff(), 0), **dict.fromkeys(named))
 
 
 def _seconds() -> float:

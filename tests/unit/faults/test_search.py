@@ -102,12 +102,12 @@ def outcomes(home: Home, clients: list[Any], *, prune: bool, mortal: bool) -> tu
     return found, search.runs
 
 
-@pytest.mark.parametrize("mortal", [False, True])
-def test_pruning_loses_no_outcome(home: Home, mortal: bool) -> None:
+@pytest.mark.parametrize(("mortal", "examples"), [(False, 12), (True, 3)])
+def test_pruning_loses_no_outcome(home: Home, mortal: bool, examples: int) -> None:
     fewer: list[float] = []
 
     @settings(
-        max_examples=12,
+        max_examples=examples,
         deadline=None,
         database=None,
         derandomize=True,

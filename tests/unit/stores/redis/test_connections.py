@@ -23,6 +23,7 @@ from pytest_wfstate import (
     samples,
 )
 from pytest_wfstate.faults.proxy import Proxy, When
+from pytest_wfstate.stores.redis._client import _ASKED
 from tests.unit.stores.handles import call as called
 from tests.unit.stores.redis.scripts import EFFECTS, KINDS, PAUSED, RESUME, RUNS, Kind, direct, outcomes
 
@@ -61,6 +62,7 @@ def test_one_lost_connection_in_any_call_changes_no_result(
 def test_every_message_of_a_new_handle_can_be_lost(proxy: Proxy, redis_server: Server, kind: Kind) -> None:
     """Also those by which it logs in, asks what the server keeps, and brings its script."""
     calls = kind.calls("a")
+    _ASKED.clear()
     with direct(redis_server) as server:
         server.script_flush()
         with kind.open(proxy.url) as store:
@@ -70,6 +72,7 @@ def test_every_message_of_a_new_handle_can_be_lost(proxy: Proxy, redis_server: S
         for when in ("before", "after"):
             for nth in range(1, count + 1):
                 server.script_flush()
+                _ASKED.clear()
                 with kind.open(proxy.url) as store:
                     proxy.cut(when, nth)
                     assert outcomes(store, calls[:1]) == kind.expected("a")[:1]
