@@ -36,7 +36,7 @@ class {name}({suite}):
     def open(self, home):
         return stores.setdefault(home, {store}()).handle()
 """
-_SQL = """
+_SQLITE = """
 from pytest_wfstate.stores.sql import {store}
 from pytest_wfstate.suites import {suite}
 
@@ -44,25 +44,37 @@ class {name}({suite}):
     def open(self, home):
         return {store}(f"sqlite:///{{home}}/state.db")
 """
-_SQL_SERVER = """
-import pytest
-from pytest_wfstate.stores.sql import {store}
+_SERVER = """
+from pytest_wfstate.stores.{module} import {store}
 from pytest_wfstate.suites import {suite}
 
 class {name}({suite}):
     medium = "server"
+    server = "{server}"
+
+    def open(self, home):
+        return {store}(self.url, prefix=home.name)
+"""
+_GIVEN = """
+import pytest
+from pytest_wfstate.check import {leaves}
+from pytest_wfstate.faults.servers import GivenServer
+from pytest_wfstate.stores.{module} import {store}
+from pytest_wfstate.suites import {suite}
+
+class {name}({suite}):
+    medium = "server"
+    server = "given_server"
 
     def open(self, home):
         self.used.add(home.name)
-        return {store}({url!r}, prefix=home.name)
+        return {store}(self.url, prefix=home.name)
 
-    @pytest.fixture(autouse=True)
-    def _leave_no_table(self):
+    @pytest.fixture
+    def given_server(self):
         self.used = set()
-        yield
-        for prefix in self.used:
-            with {store}({url!r}, prefix=prefix) as store:
-                store.drop()
+        yield GivenServer({url!r}, "the command line")
+        {leaves}({store}, {url!r}, self.used)
 """
 _FACTORY = """
 import pkgutil
@@ -95,7 +107,13 @@ for animal in ANIMALS:
 del suite
 """
 
-_SOURCES = {"file": _FILE, "memory": _MEMORY, "sql": _SQL}
+_SOURCES = {"file": _FILE, "memory": _MEMORY, "sqlite": _SQLITE, "postgres": _SERVER, "redis": _SERVER}
+_SERVERS = {
+    "postgres": {"module": "sql", "server": "postgres_server", "leaves": "drop_tables"},
+    "redis": {"module": "redis", "server": "redis_server", "leaves": "delete_keys"},
+}
+_SCHEMES = {"postgres": ("postgresql",), "redis": ("redis", "rediss", "unix")}
+_PREFIXES = {"file": "File", "memory": "Memory", "sqlite": "Sql", "postgres": "Sql", "redis": "Redis"}
 
 
 class Unusable(WfstateError, ValueError):
@@ -168,16 +186,35 @@ def _shipped(name: str, url: str, suite: str, contract: str | None) -> str:
     if url:
         _check_url(name, backend, url)
     kind = SUITES[own].__name__.removesuffix("Suite")
-    source = _SQL_SERVER if url else _SOURCES[backend]
-    return source.format(name=suite, suite=f"{kind}Suite", store=f"{backend.capitalize()}{kind}Store", url=url)
+    source = _GIVEN if url else _SOURCES[backend]
+    names = {"name": suite, "suite": f"{kind}Suite", "store": f"{_PREFIXES[backend]}{kind}Store", "url": url}
+    return source.format(**names, **_SERVERS.get(backend, {}))
 
 
 def _check_url(name: str, backend: str, url: str) -> None:
-    if backend != "sql" or not url.startswith("postgresql"):
+    if url.partition(":")[0].partition("+")[0] not in _SCHEMES.get(backend, ()):
+        own = name.partition(".")[0]
         raise Unusable(
-            f"{name} cannot be checked at {url!r}. A URL is that of a PostgreSQL server: {name.partition('.')[0]}.sql:"
-            "postgresql://user@host/database. Other stores are checked in folders of their own: leave it out."
+            f"{name} cannot be checked at {url!r}. A URL is that of a server: {own}.postgres:postgresql://user@host/"
+            f"database or {own}.redis:redis://host. Stores in files are checked in folders of their own: leave it out."
         )
+
+
+def drop_tables(store: Any, url: str, prefixes: set[str]) -> None:
+    """Leave nothing of stores with these prefixes in a PostgreSQL database that was given."""
+    for prefix in prefixes:
+        with store(url, prefix=prefix) as one:
+            one.drop()
+
+
+def delete_keys(_: Any, url: str, prefixes: set[str]) -> None:
+    """Leave nothing of stores with these prefixes on a Redis server that was given."""
+    import redis
+
+    with redis.Redis.from_url(url) as client:
+        for prefix in prefixes:
+            for key in client.scan_iter(match=f"*{prefix}:*", count=1000):
+                client.delete(key)
 
 
 def _own(target: str, suite: str, contract: str | None) -> str:

@@ -47,7 +47,8 @@ def _parser() -> argparse.ArgumentParser:
         "targets",
         nargs="*",
         metavar="TARGET",
-        help=f"a store ({', '.join(shipped())}), or package.module:name of a factory(home) or a suite. "
+        help=f"a store ({', '.join(shipped())}), or package.module:name of a factory(home) or a suite. One on a "
+        "server may have its URL: paused.redis:redis://localhost. "
         "None: all stores on files.",
     )
     check.add_argument("--contract", choices=SUITES, help="what a factory's stores are stores of")
@@ -72,7 +73,11 @@ def _parser() -> argparse.ArgumentParser:
 def _check(asked: argparse.Namespace) -> int:
     found = targets(asked.targets, asked.contract, level=asked.level, medium=asked.medium)
     names = {target.suite: target.name for target in found}
-    options = [f"--wfstate-profile={asked.profile}", *(["-k", asked.keyword] if asked.keyword else [])]
+    options = [
+        f"--wfstate-profile={asked.profile}",
+        "--wfstate-servers=required",
+        *(["-k", asked.keyword] if asked.keyword else []),
+    ]
     progress = Progress(names, sys.stdout)
     try:
         rows = run([target.session for target in found], options, progress.heard, asked.jobs)

@@ -138,34 +138,44 @@ class Clients(Protocol):
         """End all clients."""
 
 
-def canonical(turns: Sequence[Turn], begin: int = 0) -> Iterator[Any]:
-    """Give, for each turn from one on, a word for all that was done before: the same for orders that come to the same.
+class Words:
+    """Words for what was done so far, the same for orders that come to the same.
 
-    It is the normal form of Foata: a turn stands one level above the last one that it does not commute with.
+    A word is the normal form of Foata, in which a turn stands one level above the last one that it does not commute
+    with: for each client its levels, as the number of a node in a tree of them all, since there are many words and
+    most begin alike.
     """
-    levels: dict[int, list[int]] = {}
-    read: dict[Key, int] = {}
-    written: dict[Key, int] = {}
-    top = floor = 0
-    for at, turn in enumerate(turns):
-        if at >= begin:
-            yield tuple((client, *levels[client]) for client in sorted(levels))
-        if turn.blocked:
-            continue  # nothing was done
-        touch, own = turn.touch, levels.setdefault(turn.client, [])
-        level = max(floor, own[-1] + 1 if own else 0)
-        for key in touch.reads:
-            level = max(level, written.get(key, 0))
-        for key in touch.writes:
-            level = max(level, read.get(key, 0), 0 if key[0] == "listing" else written.get(key, 0))
-        if touch is DEATH:
-            level = floor = top  # it frees locks, so all comes before it or after it
-        own.append(level)
-        top = max(top, level + 1)
-        for key in touch.reads:
-            read[key] = max(read.get(key, 0), level + 1)
-        for key in touch.writes:
-            written[key] = max(written.get(key, 0), level + 1)
+
+    def __init__(self) -> None:
+        self._nodes: dict[tuple[int, int], int] = {}
+
+    def of(self, turns: Sequence[Turn], begin: int = 0) -> Iterator[Any]:
+        """Give, for each turn from one on, a word for all that was done before."""
+        nodes: dict[int, int] = {}
+        levels: dict[int, int] = {}
+        read: dict[Key, int] = {}
+        written: dict[Key, int] = {}
+        top = floor = 0
+        for at, turn in enumerate(turns):
+            if at >= begin:
+                yield tuple(sorted(nodes.items()))
+            if turn.blocked:
+                continue  # nothing was done
+            touch, client = turn.touch, turn.client
+            level = max(floor, levels.get(client, -1) + 1)
+            for key in touch.reads:
+                level = max(level, written.get(key, 0))
+            for key in touch.writes:
+                level = max(level, read.get(key, 0), 0 if key[0] == "listing" else written.get(key, 0))
+            if touch is DEATH:
+                level = floor = top  # it frees locks, so all comes before it or after it
+            levels[client] = level
+            nodes[client] = self._nodes.setdefault((nodes.get(client, 0), level), len(self._nodes) + 1)
+            top = max(top, level + 1)
+            for key in touch.reads:
+                read[key] = max(read.get(key, 0), level + 1)
+            for key in touch.writes:
+                written[key] = max(written.get(key, 0), level + 1)
 
 
 def preemptions(run: Run) -> int:

@@ -8,7 +8,7 @@ import itertools
 from collections.abc import Iterator
 from typing import Any
 
-from pytest_wfstate.faults.schedule import Choices, Clients, Run, canonical, killed
+from pytest_wfstate.faults.schedule import Choices, Clients, Run, Words, killed
 from pytest_wfstate.faults.switches import Footprint, Footprints
 
 
@@ -24,6 +24,7 @@ class Search:
     """Schedules that are still to be run: how many preemptions each has, and its number."""
     _repeated: int = 0
     _order: Iterator[int] = dataclasses.field(default_factory=itertools.count)
+    _words: Words = dataclasses.field(default_factory=Words)
     _seen: dict[tuple[Any, int], int] = dataclasses.field(default_factory=dict)
     _footprints: Footprints = dataclasses.field(default_factory=Footprints)
     _parked: dict[Footprint, list[tuple[int, Choices]]] = dataclasses.field(default_factory=dict)
@@ -50,7 +51,7 @@ class Search:
         """Add the schedules that leave this one at some turn after its beginning was chosen."""
         footprints = self._footprints.add(run)
         self._unpark()
-        for turn, word in enumerate(canonical(run.turns, begin), begin):
+        for turn, word in enumerate(self._words.of(run.turns, begin), begin):
             last, enabled = run.choices[turn - 1] if turn else -1, run.enabled[turn]
             stopped = next((one for one in footprints[turn:] if one.client == last), None) if last in enabled else None
             for client in (*enabled, *map(killed, run.mortal[turn] if run.mortal else ())):

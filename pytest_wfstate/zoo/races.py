@@ -16,6 +16,8 @@ from pytest_wfstate.zoo.base import animal
 
 @animal(
     "paused",
+    "complete.not-anothers complete.not-anothers-after-save recover.older-than recover.older-than-limit",
+    "recover.age-of-last-claim power.claim power.complete errors.complete",
     "race.save-claim race.save-complete race.save-recover race.claim-claim race.claim-recover race.claim-remove",
     "race.complete-recover race.recover-recover",
 )
@@ -41,7 +43,7 @@ class ChecksThenRenames(FilePausedStore):
 
 @animal(
     "paused",
-    "race.list",
+    "corrupt.stays-local race.list",
 )
 class ListReadsEachFile(FilePausedStore):
     """The list reads the file of each run for its id, and fails if one was claimed since the folder was listed."""

@@ -12,8 +12,10 @@ import sys
 from pathlib import Path
 
 import pytest
+import redis
 
 import pytest_wfstate
+from pytest_wfstate import Server
 from pytest_wfstate.check import all_clauses, shipped
 from pytest_wfstate.cli import main
 from pytest_wfstate.suites import SUITES
@@ -208,7 +210,10 @@ def test_a_store_that_ends_the_process_is_told(capsys: pytest.CaptureFixture[str
         (["mine:Missing", "--contract", "paused"], ["mine has no Missing", "It has:", "Unsorted"]),
         (["mine:number", "--contract", "paused"], ["mine:number is 12", "cannot be called", "factory(home)"]),
         (["nowhere:x", "--contract", "paused"], ["nowhere cannot be imported", "looked for in", "Run the command in"]),
-        (["paused.sql:sqlite:///x.db"], ["'sqlite:///x.db'", "paused.sql:postgresql://", "folders of their own"]),
+        (
+            ["paused.sqlite:sqlite:///x.db"],
+            ["'sqlite:///x.db'", "paused.postgres:postgresql:", "of their own"],
+        ),
         (["paused.file:postgresql://x"], ["paused.file cannot be checked at", "leave it out"]),
         (["paused.file", "--contract", "runs"], ["--contract is runs", "paused contract", "Leave one of them out"]),
         (["resume.file", "-k", "nothing"], ["-k 'nothing' chooses no clause", "resume.file", "wfstate clauses"]),
@@ -294,8 +299,24 @@ def test_an_animal_that_is_not_there_is_a_usage_error(capsys: pytest.CaptureFixt
 
 
 def test_a_store_in_sqlite_can_be_checked(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["check", "paused.sql", "-k", "paused.claim"]) == 0
-    assert cells(capsys.readouterr().out.splitlines()[1])[:2] == ["paused.sql", "2/2"]
+    assert main(["check", "paused.sqlite", "-k", "paused.claim"]) == 0
+    assert cells(capsys.readouterr().out.splitlines()[1])[:2] == ["paused.sqlite", "2/2"]
+
+
+def test_a_store_on_a_server_that_is_started_for_it_can_be_checked(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["check", "resume.redis", "-k", "resume.save.load or resume.cut.save"]) == 0
+    assert cells(capsys.readouterr().out.splitlines()[1])[:3] == ["resume.redis", "1/1", "1/1"]
+
+
+def test_a_store_on_a_server_that_was_given_is_checked_and_leaves_no_key(
+    capsys: pytest.CaptureFixture[str], redis_server: Server
+) -> None:
+    target = f"paused.redis:{redis_server.url}"
+    with redis.Redis.from_url(redis_server.url) as client:
+        before = client.dbsize()
+        assert main(["check", target, "-k", "paused.claim or paused.cut.claim"]) == 0
+        assert client.dbsize() == before
+    assert cells(capsys.readouterr().out.splitlines()[1])[:3] == [target, "2/2", "1/1"]
 
 
 def test_animals_are_looked_for_in_one_contract(capsys: pytest.CaptureFixture[str]) -> None:
@@ -322,4 +343,4 @@ def test_an_animal_that_is_not_what_it_is_said_to_be_fails_the_matrix(
 
 
 def test_every_shipped_store_can_be_named() -> None:
-    assert len(shipped()) == 3 * len(SUITES)
+    assert len(shipped()) == 5 * len(SUITES)

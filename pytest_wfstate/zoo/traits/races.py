@@ -89,7 +89,9 @@ class LockPerHandle(JsonFiles):
 
 
 @trait(
-    paused="race.killed-save race.killed-claim race.killed-complete race.killed-recover race.killed-remove",
+    paused="kill.save kill.claim kill.recover kill.remove power.save errors.save power.claim errors.claim power.complete "
+    "errors.complete power.recover errors.recover errors.remove race.killed-save race.killed-claim "
+    "race.killed-complete race.killed-recover race.killed-remove",
 )
 class LeavesItsLock(JsonFiles):
     """The lock is a file that is there or not. Who is killed leaves it there, and everybody else waits for ever."""
@@ -100,10 +102,10 @@ class LeavesItsLock(JsonFiles):
 
 
 @trait(
-    effects="race.delete-delete",
-    paused="race.complete-remove race.remove-remove",
-    resume="race.delete-delete",
-    runs="race.delete-run-delete-run",
+    effects="errors.delete race.delete-delete",
+    paused="errors.remove race.complete-remove race.remove-remove",
+    resume="errors.delete race.delete-delete",
+    runs="errors.delete race.delete-run-delete-run",
 )
 class ChecksThenDeletes(JsonFiles):
     """A delete looks whether there is a file, and then removes it. If another did so in between, it is an error."""
@@ -125,7 +127,7 @@ class CopiesTheOldOne(JsonFiles):
     """A save copies the file first, if there is one, so as to have a backup. If it is deleted meanwhile, that fails."""
 
     def put(self, record: Any) -> None:
-        path = self.folder.path(self.name(getattr(record, "task_id", None) or record.run_id))
+        path = self.folder.path(self.name(record.task_id if hasattr(record, "task_id") else record.run_id))
         if path.exists():
             shutil.copyfile(path, path.with_suffix(".old"))
         super().put(record)

@@ -23,7 +23,7 @@ from pytest_wfstate.faults.schedule import (
     Run,
     Touch,
     Turn,
-    canonical,
+    Words,
     killed,
     preemptions,
     turns_taken,
@@ -296,9 +296,10 @@ class TestPruning:
             return Touch("write", str(key), writes=frozenset({("inode", key, "")}))
 
         apart = [Turn(0, touch(1)), Turn(1, touch(2)), Turn(0, touch(3)), Turn(1, touch(4))]
-        assert len({_word(order) for order in _orders(apart)}) == 1
+        words = Words()
+        assert len({_word(words, order) for order in _orders(apart)}) == 1
         shared = [Turn(0, touch(1)), Turn(1, touch(1))]
-        assert _word(shared) != _word(shared[::-1])
+        assert _word(words, shared) != _word(words, shared[::-1])
 
 
 class TestFileStores:
@@ -312,9 +313,9 @@ class TestFileStores:
         assert {tuple(sorted(run.results.values())) for run, _ in found} == {(False, True)}
 
 
-def _word(turns: list[Turn]) -> Any:
+def _word(words: Words, turns: list[Turn]) -> Any:
     """Give the word for all of it."""
-    *_, last = canonical([*turns, Turn(0, Touch("end", ""))])
+    *_, last = words.of([*turns, Turn(0, Touch("end", ""))])
     return last
 
 
