@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import importlib
 import pkgutil
+import re
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -113,6 +114,7 @@ _SERVERS = {
     "redis": {"module": "redis", "server": "redis_server", "leaves": "delete_keys"},
 }
 _SCHEMES = {"postgres": ("postgresql",), "redis": ("redis", "rediss", "unix")}
+_PASSWORD = re.compile(r"(://[^:/@]*:)[^/@]*@")
 _PREFIXES = {"file": "File", "memory": "Memory", "sqlite": "Sql", "postgres": "Sql", "redis": "Redis"}
 
 
@@ -171,7 +173,7 @@ def _target(name: str, number: int, contract: str | None, settings: dict[str, st
     else:
         source = _shipped(shipped_name, url, suite, contract)
     given = [f"{suite}.{key} = {value!r}" for key, value in settings.items() if value is not None]
-    return Target(name, suite, Session("\n".join([source, *given, ""]), (suite,)))
+    return Target(_PASSWORD.sub(r"\1***@", name), suite, Session("\n".join([source, *given, ""]), (suite,)))
 
 
 def _shipped(name: str, url: str, suite: str, contract: str | None) -> str:

@@ -205,7 +205,7 @@ def test_a_store_that_ends_the_process_is_told(capsys: pytest.CaptureFixture[str
 @pytest.mark.parametrize(
     ("arguments", "parts"),
     [
-        (["paused.sqlite"], ["no store 'paused.sqlite'", "paused.file", "give package.module:factory"]),
+        (["paused.oracle"], ["no store 'paused.oracle'", "paused.file", "give package.module:factory"]),
         (["mine:Unsorted"], ["does not say what it is a store of", "Give --contract", "paused"]),
         (["mine:Missing", "--contract", "paused"], ["mine has no Missing", "It has:", "Unsorted"]),
         (["mine:number", "--contract", "paused"], ["mine:number is 12", "cannot be called", "factory(home)"]),
@@ -311,12 +311,13 @@ def test_a_store_on_a_server_that_is_started_for_it_can_be_checked(capsys: pytes
 def test_a_store_on_a_server_that_was_given_is_checked_and_leaves_no_key(
     capsys: pytest.CaptureFixture[str], redis_server: Server
 ) -> None:
-    target = f"paused.redis:{redis_server.url}"
     with redis.Redis.from_url(redis_server.url) as client:
         before = client.dbsize()
-        assert main(["check", target, "-k", "paused.claim or paused.cut.claim"]) == 0
+        assert main(["check", f"paused.redis:{redis_server.url}", "-k", "paused.claim or paused.cut.claim"]) == 0
         assert client.dbsize() == before
-    assert cells(capsys.readouterr().out.splitlines()[1])[:3] == [target, "2/2", "1/1"]
+    name, core = cells(capsys.readouterr().out.splitlines()[1])[:2]
+    assert re.fullmatch(r"paused\.redis:redis://:\*\*\*@127\.0\.0\.1:\d+/0", name)  # the password is nobody's business
+    assert core == "2/2"
 
 
 def test_animals_are_looked_for_in_one_contract(capsys: pytest.CaptureFixture[str]) -> None:

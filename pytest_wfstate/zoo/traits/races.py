@@ -89,8 +89,8 @@ class LockPerHandle(JsonFiles):
 
 
 @trait(
-    paused="kill.save kill.claim kill.recover kill.remove power.save errors.save power.claim errors.claim power.complete "
-    "errors.complete power.recover errors.recover errors.remove race.killed-save race.killed-claim "
+    paused="kill.save kill.claim kill.recover kill.remove power.save errors.save power.claim errors.claim "
+    "power.complete errors.complete power.recover errors.recover errors.remove race.killed-save race.killed-claim "
     "race.killed-complete race.killed-recover race.killed-remove",
 )
 class LeavesItsLock(JsonFiles):
