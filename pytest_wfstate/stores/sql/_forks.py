@@ -12,17 +12,15 @@ it would end the parent's session.
 
 from __future__ import annotations
 
-import contextlib
 import os
 import threading
 import weakref
-from collections import Counter
-from collections.abc import Iterator
+from contextlib import AbstractContextManager, nullcontext
 
 from sqlalchemy import Engine, Pool
 
 _gate = threading.Condition()  # held by who forks
-_callers: Counter[int] = Counter()  # threads that are in a call on SQLite, and how deep
+_callers: dict[int, int] = {}  # threads that are in a call on SQLite, and how deep
 _engines: weakref.WeakSet[Engine] = weakref.WeakSet()
 _inherited: list[Pool] = []  # of the parent: kept, since what is garbage is closed
 
@@ -33,19 +31,36 @@ def make_safe(engine: Engine) -> None:
         _engines.add(engine)
 
 
-@contextlib.contextmanager
-def no_fork() -> Iterator[None]:
-    """Have other threads that would fork wait until this is over."""
-    thread = threading.get_ident()
-    with _gate:
-        _callers[thread] += 1
-    try:
-        yield
-    finally:
+class Call:
+    """What calls on SQLite are made in: other threads that would fork wait until they are over.
+
+    With `lock` they are made one at a time.
+    """
+
+    def __init__(self, lock: AbstractContextManager[object] = nullcontext()) -> None:  # noqa: B008 - it has no state
+        self._lock = lock
+
+    def __enter__(self) -> None:
+        thread = threading.get_ident()
         with _gate:
-            _callers[thread] -= 1
-            if not _callers[thread]:
-                del _callers[thread]
+            _callers[thread] = _callers.get(thread, 0) + 1
+        try:
+            self._lock.__enter__()
+        except BaseException:
+            self._leave()
+            raise
+
+    def __exit__(self, *_: object) -> None:
+        self._lock.__exit__(None, None, None)
+        self._leave()
+
+    def _leave(self) -> None:
+        thread = threading.get_ident()
+        with _gate:
+            depth = _callers.pop(thread)
+            if depth > 1:
+                _callers[thread] = depth - 1
+            else:
                 _gate.notify_all()
 
 
