@@ -22,7 +22,11 @@ _UNPRIVILEGED = ("postgres", "nobody")
 
 
 class PostgresServer(Server):
-    """PostgreSQL. Run by root, which it refuses to be, it becomes the user `postgres`, or `nobody`."""
+    """PostgreSQL. Run by root, which it refuses to be, it becomes the user `postgres`, or `nobody`.
+
+    Without `fsync` nothing waits for the disk. What a server had written when it was killed, the operating system has;
+    only a power cut takes more, and of power cuts nothing is shown here.
+    """
 
     title = "PostgreSQL"
     scheme = "postgresql"
@@ -30,8 +34,9 @@ class PostgresServer(Server):
     database = "postgres"
     end_signal = signal.SIGINT  # "fast": it does not wait for clients to leave
 
-    def __init__(self, place: Place | None = None) -> None:
+    def __init__(self, place: Place | None = None, *, fsync: bool = False) -> None:
         self._place = place or find_postgres()
+        self._fsync = "on" if fsync else "off"
         super().__init__()
         self._data = self._folder / "data"
 
@@ -55,9 +60,7 @@ class PostgresServer(Server):
         password.unlink()
 
     def _command(self) -> Sequence[str]:
-        # What a server had written when it was killed, the operating system has. Only a power cut takes more than that,
-        # and of power cuts nothing is shown here.
-        settings = ["listen_addresses=127.0.0.1", "unix_socket_directories=", "fsync=off"]
+        settings = ["listen_addresses=127.0.0.1", "unix_socket_directories=", f"fsync={self._fsync}"]
         options = [word for one in settings for word in ("-c", one)]
         return [str(self._programs / "postgres"), "-D", str(self._data), "-p", str(self._port), *options]
 

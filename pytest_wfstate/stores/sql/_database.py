@@ -12,9 +12,9 @@ from typing import TypeVar
 
 from sqlalchemy import URL, Engine
 from sqlalchemy.exc import DBAPIError
-from sqlalchemy.pool import PoolProxiedConnection
 
 from pytest_wfstate.errors import LostConnection
+from pytest_wfstate.stores.sql._connections import Connections, Loan, said
 from pytest_wfstate.stores.sql._dialects import dialect_of
 from pytest_wfstate.stores.sql._engine import open_engine, shown
 from pytest_wfstate.stores.sql._schema import Schema
@@ -31,8 +31,10 @@ class Database:
     """The tables of one store, in a database."""
 
     def __init__(self, where: str | URL | Engine) -> None:
-        self.engine, self._is_own = open_engine(where)
-        self.dialect = dialect_of(self.engine)
+        engine, is_own = open_engine(where)
+        self.engine = engine
+        self.dialect = dialect_of(engine)
+        self._connections = Connections(engine, self.dialect, keeps=is_own)
         self._unmade: Schema | None = None  # as long as nobody knows whether it is made
 
     def __str__(self) -> str:
@@ -72,8 +74,7 @@ class Database:
 
     def close(self) -> None:
         """Close the connections, if the engine was made here. The next call would connect anew."""
-        if self._is_own:
-            self.engine.dispose()
+        self._connections.close()
 
     def _get_ready(self) -> None:
         schema = self._unmade
@@ -84,7 +85,7 @@ class Database:
             self._unmade = None
 
     def _look(self, work: Work[T]) -> T:
-        with self.dialect.call(writes=False), _Loan(self) as transaction:
+        with self.dialect.call(writes=False), Loan(self._connections) as transaction:
             return work(transaction)
 
     def _in_one_moment(self, transaction: Transaction, work: Work[T]) -> T:
@@ -92,7 +93,7 @@ class Database:
         return work(transaction)
 
     def _change(self, work: Work[T], lock: str | None) -> T:
-        with self.dialect.call(writes=True), _Loan(self) as transaction:
+        with self.dialect.call(writes=True), Loan(self._connections) as transaction:
             self.dialect.begin(transaction, writes=True, lock=lock)
             result = work(transaction)
             try:
@@ -101,20 +102,10 @@ class Database:
                 if not error.connection_invalidated:
                     raise
                 raise LostConnection(
-                    f"the connection to {self} was lost while a change was committed: {_said(error.orig)}. Nobody can "
+                    f"the connection to {self} was lost while a change was committed: {said(error.orig)}. Nobody can "
                     "tell whether it was made. Look whether it is there before you make it again."
                 ) from error
             return result
-
-    def connected(self) -> PoolProxiedConnection:
-        """Borrow a connection of the engine's pool."""
-        try:
-            return self.engine.raw_connection()
-        except self.engine.dialect.loaded_dbapi.Error as error:
-            raise LostConnection(
-                f"there is no connection to {self}: {_said(error)}. Nothing was changed. "
-                "See that the server runs, or that the folder of the file exists and can be written to."
-            ) from error
 
     def _twice(self, attempt: Callable[[], T]) -> T:
         """Make an attempt, and another one if the first has certainly changed nothing and may fare better."""
@@ -124,63 +115,16 @@ class Database:
             if not _changed_nothing(error):
                 raise
             if error.connection_invalidated:
-                self.engine.dispose()  # a server that has ended one has ended them all
+                self._connections.disconnect()  # a server that has ended one has ended them all
         try:
             return attempt()
         except DBAPIError as error:
             if not error.connection_invalidated:
                 raise
             raise LostConnection(
-                f"the connection to {self} was lost twice: {_said(error.orig)}. Nothing was changed. "
+                f"the connection to {self} was lost twice: {said(error.orig)}. Nothing was changed. "
                 "See what ends connections, and make the call again."
             ) from error
-
-
-class _Loan:
-    """A connection of a database's pool, for one call. It is closed if it comes back after `close()`, or spoilt."""
-
-    __slots__ = ("_database", "_pool", "_transaction")
-
-    def __init__(self, database: Database) -> None:
-        self._database = database
-        self._pool = database.engine.pool
-        self._transaction = Transaction(database.engine, database.connected())
-
-    def __enter__(self) -> Transaction:
-        try:
-            self._database.dialect.take(self._transaction)
-        except BaseException as error:
-            self._end(error)
-            raise
-        return self._transaction
-
-    def __exit__(self, _: object, error: BaseException | None, __: object) -> None:
-        self._end(error)
-
-    def _end(self, error: BaseException | None) -> None:
-        pooled = self._transaction.pooled
-        try:
-            if error is None or not _spoils(error):
-                self._database.dialect.give_back(self._transaction)
-            else:
-                pooled.invalidate()
-        finally:
-            pooled.close()
-            if self._database.engine.pool is not self._pool:
-                self._pool.dispose()
-
-
-def _spoils(error: BaseException) -> bool:
-    """Tell whether a connection is of no use after an error.
-
-    After an fsync that failed SQLite remembers what the disk does not have. After Ctrl-C nobody knows what a driver
-    was at.
-    """
-    return isinstance(error, DBAPIError | LostConnection) or not isinstance(error, Exception)
-
-
-def _said(error: BaseException | None) -> str:
-    return " ".join(str(error).split()).rstrip(".")
 
 
 def _changed_nothing(error: DBAPIError) -> bool:

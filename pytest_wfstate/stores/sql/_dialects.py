@@ -11,7 +11,7 @@ import hashlib
 import threading
 import time
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, nullcontext, suppress
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any, ClassVar, Protocol
 
@@ -53,7 +53,7 @@ class Dialect(Protocol):
         """Make a connection ready: no transaction is open, and none begins by itself."""
 
     def give_back(self, transaction: Transaction) -> None:
-        """Leave a connection as it was found."""
+        """Leave a connection as it was found, with no transaction open."""
 
     def begin(self, transaction: Transaction, *, writes: bool, lock: str | None = None) -> None:
         """Begin a transaction, which sees one moment of the database if it only reads.
@@ -98,7 +98,8 @@ class Sqlite:
             transaction.pooled.info[_READY] = True
 
     def give_back(self, transaction: Transaction) -> None:
-        """It is as it was found."""
+        if transaction.driver.in_transaction:
+            transaction.driver.rollback()
 
     def begin(self, transaction: Transaction, *, writes: bool, lock: str | None = None) -> None:  # noqa: ARG002
         # Who writes has the database for itself, so there is nothing else to lock.
@@ -158,10 +159,9 @@ class Postgres:
             notes[_BEGINS] = True
 
     def give_back(self, transaction: Transaction) -> None:
+        transaction.driver.rollback()  # nothing is said to the server if none is open
         if _BEGINS in transaction.pooled.info:
-            with suppress(transaction.error):  # then it is lost
-                transaction.driver.rollback()
-                transaction.driver.autocommit = False
+            transaction.driver.autocommit = False
 
     def begin(self, transaction: Transaction, *, writes: bool, lock: str | None = None) -> None:
         # Writers see what was committed before them, statement by statement; readers one moment, for all statements.

@@ -10,7 +10,6 @@ from sqlalchemy import URL, Engine, create_engine, make_url
 from sqlalchemy.exc import ArgumentError, NoSuchModuleError
 
 from pytest_wfstate.errors import MissingExtra, UnusableDatabase
-from pytest_wfstate.stores.sql import _forks
 
 DRIVERS = {"sqlite": "pysqlite", "postgresql": "psycopg"}
 """The databases that a store can be in, and by what they are reached."""
@@ -30,7 +29,6 @@ def open_engine(where: str | URL | Engine) -> tuple[Engine, bool]:
     is_own = not isinstance(where, Engine)
     engine = where if isinstance(where, Engine) else _made(where)
     _check(engine)
-    _forks.make_safe(engine)
     return engine, is_own
 
 

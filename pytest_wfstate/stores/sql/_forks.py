@@ -16,19 +16,21 @@ import os
 import threading
 import weakref
 from contextlib import AbstractContextManager, nullcontext
+from typing import TYPE_CHECKING
 
-from sqlalchemy import Engine, Pool
+if TYPE_CHECKING:
+    from pytest_wfstate.stores.sql._connections import Connections
 
 _gate = threading.Condition()  # held by who forks
 _callers: dict[int, int] = {}  # threads that are in a call on SQLite, and how deep
-_engines: weakref.WeakSet[Engine] = weakref.WeakSet()
-_inherited: list[Pool] = []  # of the parent: kept, since what is garbage is closed
+_all: weakref.WeakSet[Connections] = weakref.WeakSet()
+_inherited: list[object] = []  # of the parent: kept, since what is garbage is closed
 
 
-def make_safe(engine: Engine) -> None:
-    """Let a forked child use this engine: it connects anew."""
+def make_safe(connections: Connections) -> None:
+    """Let a forked child use what has these connections: it connects anew."""
     with _gate:
-        _engines.add(engine)
+        _all.add(connections)
 
 
 class Call:
@@ -68,15 +70,13 @@ def _before() -> None:
     _gate.acquire()
     own = threading.get_ident()
     _gate.wait_for(lambda: all(thread == own for thread in _callers))
-    for engine in _engines:
-        if engine.dialect.name == "sqlite":
-            engine.dispose()
+    for connections in _all:
+        if connections.engine.dialect.name == "sqlite":
+            connections.disconnect()
 
 
 def _after_in_child() -> None:
-    for engine in _engines:
-        _inherited.append(engine.pool)
-        engine.dispose(close=False)
+    _inherited.extend(connections.abandon() for connections in _all)
     _gate.release()
 
 

@@ -6,6 +6,7 @@ What SQLAlchemy does around each statement takes several times as long as SQLite
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from typing import Any, NamedTuple
 
 from sqlalchemy import ClauseElement, Engine
@@ -40,6 +41,10 @@ class Statement:
         return self._text, {**self._constants, **values}
 
 
+Change = tuple[Statement, Values]
+"""A statement, and the values that it is made with."""
+
+
 class Made(NamedTuple):
     """What came of a statement."""
 
@@ -71,16 +76,16 @@ class Transaction:
         """Make a statement."""
         return self._made(*statement.written(values))
 
-    def execute_all(self, statement: Statement, some: Sequence[Values]) -> None:
-        """Make a statement once for each of some values."""
-        written = [statement.written(values) for values in some]
-        if not written:
-            return
-        text, values = written[0][0], [one for _, one in written]
+    def execute_all(self, some: Sequence[Change]) -> None:
+        """Make statements whose results nobody needs: in PostgreSQL all of them with one message."""
+        together = getattr(self.driver, "pipeline", nullcontext)
         try:
-            self.driver.cursor().executemany(text, values)
+            with together():
+                for statement, values in some:
+                    self.driver.execute(*statement.written(values))
         except self.error as error:
-            raise self._told(text, values, error) from error
+            texts = "; ".join(statement.written(values)[0] for statement, values in some)
+            raise self._told(texts, None, error) from error
 
     def say(self, text: str) -> Made:
         """Make a statement that has no values, or for PostgreSQL several of them at once."""

@@ -18,7 +18,7 @@ from pytest_wfstate.stores.base import threaded
 from pytest_wfstate.stores.sql import _rows
 from pytest_wfstate.stores.sql._rows import Row, of
 from pytest_wfstate.stores.sql._schema import Json, Key, key
-from pytest_wfstate.stores.sql._statements import Transaction
+from pytest_wfstate.stores.sql._statements import Change, Transaction
 from pytest_wfstate.stores.sql.base import SqlStore, Statements, parse
 
 
@@ -88,7 +88,7 @@ class SqlEffectStore(SqlStore[_Statements], EffectStore):
     @threaded
     def delete_checkpoint(self, task_id: str) -> None:
         row = _task(task_id)
-        self._write(row, lambda transaction: self._drop(transaction, row))
+        self._write(row, lambda transaction: transaction.execute_all(self._drop(row)))
 
     def _write(self, row: Row, work: Callable[[Transaction], None]) -> None:
         """Change a task: others that change it come before or after."""
@@ -96,16 +96,18 @@ class SqlEffectStore(SqlStore[_Statements], EffectStore):
 
     def _save(self, transaction: Transaction, checkpoint: WorkflowCheckpoint) -> None:
         row = _row(checkpoint)
-        self._drop(transaction, row)
-        self._put(transaction, checkpoint)
         done = [_Done(tool_use_id=one) for one in sorted(checkpoint.completed_tool_ids)]
-        effects = [
-            {**row, "position": position, "record": effect.to_json()}
-            for position, effect in enumerate(checkpoint.side_effects_log)
-        ]
-        dones = [{**row, **_done_row(one), "record": one.to_json()} for one in done]
-        transaction.execute_all(self._sql.add_done, dones)
-        transaction.execute_all(self._sql.add_effect, effects)
+        transaction.execute_all(
+            [
+                *self._drop(row),
+                self._put(checkpoint),
+                *((self._sql.add_done, {**row, **_done_row(one), "record": one.to_json()}) for one in done),
+                *(
+                    (self._sql.add_effect, {**row, "position": position, "record": effect.to_json()})
+                    for position, effect in enumerate(checkpoint.side_effects_log)
+                ),
+            ]
+        )
 
     def _load(self, transaction: Transaction, row: Row) -> WorkflowCheckpoint | None:
         checkpoint = self._get(transaction, row)
@@ -127,21 +129,20 @@ class SqlEffectStore(SqlStore[_Statements], EffectStore):
         added = transaction.execute(self._sql.add_new, {**row, **_done_row(done), "record": done.to_json()})
         if added.rows:
             checkpoint.mark(effect, at=seconds(self._clock()))
-            transaction.execute(self._sql.append_effect, {**row, **of(row), "record": effect.to_json()})
-            self._put(transaction, checkpoint)
+            appended = {**row, **of(row), "record": effect.to_json()}
+            transaction.execute_all([(self._sql.append_effect, appended), self._put(checkpoint)])
 
     def _get(self, transaction: Transaction, row: Row) -> WorkflowCheckpoint | None:
         """Give a checkpoint as its own row has it, without ids and effects."""
         text = transaction.execute(self._sql.get_task, of(row)).value
         return None if text is None else parse(WorkflowCheckpoint, text, self._sql.tasks, row, _row)
 
-    def _put(self, transaction: Transaction, checkpoint: WorkflowCheckpoint) -> None:
+    def _put(self, checkpoint: WorkflowCheckpoint) -> Change:
         alone = checkpoint.model_copy(update={"completed_tool_ids": set(), "side_effects_log": []})
-        transaction.execute(self._sql.put_task, {**_row(checkpoint), "record": alone.to_json()})
+        return self._sql.put_task, {**_row(checkpoint), "record": alone.to_json()}
 
-    def _drop(self, transaction: Transaction, row: Row) -> None:
-        for drop in self._sql.drops:
-            transaction.execute(drop, of(row))
+    def _drop(self, row: Row) -> list[Change]:
+        return [(drop, of(row)) for drop in self._sql.drops]
 
 
 def _task(task_id: str) -> dict[str, str]:

@@ -80,12 +80,8 @@ class SqlRunStore(SqlStore[_Statements], RunStore):
     @threaded
     def delete_run(self, run_task_id: str) -> None:
         row = _run(run_task_id)
-
-        def delete(transaction: Transaction) -> None:
-            transaction.execute(self._sql.drop_run, of(row))
-            transaction.execute(self._sql.drop_steps, of(row))
-
-        self._write(row, delete)
+        drops = [(self._sql.drop_run, of(row)), (self._sql.drop_steps, of(row))]
+        self._write(row, lambda transaction: transaction.execute_all(drops))
 
     @threaded
     def upsert_step(self, run_task_id: str, step: WorkflowStepState) -> None:

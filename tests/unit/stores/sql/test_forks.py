@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from sqlalchemy import event, text
+from sqlalchemy import text
 
 from pytest_wfstate import SqlPausedStore, SqlResumeStore, samples
 from pytest_wfstate.stores.sql import _forks
@@ -125,13 +125,15 @@ def test_an_engine_of_the_users_crosses_a_fork_too(place: Place) -> None:
     engine.dispose()
 
 
-def test_a_fork_waits_for_the_calls_of_other_threads(on_sqlite: Place) -> None:
+def test_a_fork_waits_for_the_calls_of_other_threads(on_sqlite: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     store = on_sqlite.open(SqlResumeStore)
     store.save(samples.resume_point("before"))
     other = sqlite3.connect(on_sqlite.url.removeprefix("sqlite:///"), isolation_level=None, check_same_thread=False)
     other.execute("BEGIN IMMEDIATE")
     begins, forks = threading.Event(), threading.Event()
-    event.listen(store._database.engine, "checkout", lambda *_: begins.set())
+    dialect = store._database.dialect
+    take = dialect.take
+    monkeypatch.setattr(dialect, "take", lambda transaction: (begins.set(), take(transaction)))
 
     def let_go() -> None:
         forks.wait()
