@@ -134,6 +134,9 @@ class _Link:
         with self._client, contextlib.suppress(OSError):  # a side that is gone is done
             try:
                 self._server = socket.create_connection(upstream)
+                for one in (self._client, self._server):
+                    # Else a system holds back what follows a first small packet, for 40 ms.
+                    one.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
                 self._carry(self._server)
             finally:
                 self.cut()  # before they are closed here, as that would close them nowhere else
