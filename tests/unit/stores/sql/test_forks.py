@@ -131,9 +131,13 @@ def test_a_fork_waits_for_the_calls_of_other_threads(on_sqlite: Place, monkeypat
     other = sqlite3.connect(on_sqlite.url.removeprefix("sqlite:///"), isolation_level=None, check_same_thread=False)
     other.execute("BEGIN IMMEDIATE")
     begins, forks = threading.Event(), threading.Event()
-    dialect = store._database.dialect
-    take = dialect.take
-    monkeypatch.setattr(dialect, "take", lambda transaction: (begins.set(), take(transaction)))
+    take = store._database.dialect.take
+
+    def noted(transaction: Any) -> None:
+        begins.set()
+        take(transaction)
+
+    monkeypatch.setattr(store._database.dialect, "take", noted)
 
     def let_go() -> None:
         forks.wait()
