@@ -3,8 +3,8 @@
     python benchmarks/stores.py [--home DIR] [--url URL ...] [--quick]
 
 DIR should be on a real disk. Where stores grow large, those on files do not fsync (see file_stores.py). A URL is that
-of a PostgreSQL server, whose tables are dropped again. --quick has a tenth of the changes and of the runs. Exits 1 if a
-ratio is above its limit.
+of a PostgreSQL or Redis server, on which nothing is left behind; without any, servers are started that can be found.
+--quick has a tenth of the changes and of the runs. Exits 1 if a ratio is above its limit.
 """
 
 from __future__ import annotations
@@ -21,15 +21,19 @@ import tempfile
 import time
 import uuid
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest_wfstate
 from pytest_wfstate import samples
+from pytest_wfstate.faults.servers import NoServer, Server
+from pytest_wfstate.faults.servers.postgres import PostgresServer
+from pytest_wfstate.faults.servers.redis import RedisServer
 
 LIMIT_OF_GROWTH, LIMIT_OF_CROWDS, LIMIT_OF_PEERS = 1.5, 2.0, 1.0
 CALLS, ROUNDS, BLOCKS, PICKED = 200, 3, 15, 50
+UNCOUNTED, TURNS = 1_000, 1_000
 FEW = 100
 CONTRACTS = ("EffectStore", "PausedStore", "ResumeStore", "SnapshotStore", "RunStore")
 
@@ -221,9 +225,11 @@ def crowds(backend: Backend, many: int) -> list[Row]:
 
 
 def against_langgraph(home: Path) -> list[Row]:
-    """Compare the save of a snapshot in SQLite with what langgraph's savers take for the same values, in turns.
+    """Compare the save of a snapshot in SQLite with what langgraph's savers take for the same values.
 
-    Ours is async. It is compared with their async saver as it is, and with their blocking one without its thread.
+    They take turns, call by call: a disk is not as fast at one moment as at another. The first turns do not count: once
+    SQLite's log has 1,000 pages it is written over and grows no more. Ours is async. It is compared with their async
+    saver as it is, and with their blocking one without its thread.
     """
     if importlib.util.find_spec("langgraph") is None:
         print("\nlanggraph-checkpoint-sqlite is not installed: nothing to compare with")
@@ -242,39 +248,41 @@ def _checkpoint(n: int) -> tuple[Any, ...]:
 async def _against_async_saver(home: Path) -> Row:
     from langgraph.checkpoint.sqlite.aio import AsyncSqliteSaver
 
-    blocks = []
+    turns = []
     async with (
         AsyncSqliteSaver.from_conn_string(str(home / "async-peer.db")) as peer,
         pytest_wfstate.SqlSnapshotStore(f"sqlite:///{home}/async-ours.db") as store,
     ):
-        for first in range(0, BLOCKS * 50, 50):
+        for n in range(UNCOUNTED + TURNS):
             start = time.perf_counter()
-            for n in range(first, first + 50):
-                await peer.aput(*_checkpoint(n))
+            await peer.aput(*_checkpoint(n))
             between = time.perf_counter()
-            for n in range(first, first + 50):
-                await store.save(samples.snapshot("a", n))
-            blocks.append((between - start, time.perf_counter() - between))
-    base, ours = (statistics.median(column) / 50 * 1e6 for column in zip(*blocks, strict=True))
-    return Row("save, and langgraph's aput", base, ours, LIMIT_OF_PEERS)
+            await store.save(samples.snapshot("a", n))
+            turns.append((between - start, time.perf_counter() - between))
+    return _compared("save, and langgraph's aput", turns)
 
 
 def _against_saver(home: Path) -> Row:
     from langgraph.checkpoint.sqlite import SqliteSaver
 
-    store = pytest_wfstate.SqlSnapshotStore(f"sqlite:///{home}/ours.db")
-    save = blocking(store, "save")
-    with SqliteSaver.from_conn_string(str(home / "peer.db")) as peer:
-        blocks = [
-            (
-                timed(lambda n: peer.put(*_checkpoint(n)), range(first, first + 50)),
-                timed(lambda n: save(samples.snapshot("a", n)), range(first, first + 50)),
-            )
-            for first in range(0, BLOCKS * 50, 50)
-        ]
-    store.close()
-    base, ours = (statistics.median(column) for column in zip(*blocks, strict=True))
-    return Row("save without its thread, and put", base, ours, LIMIT_OF_PEERS)
+    turns = []
+    with (
+        SqliteSaver.from_conn_string(str(home / "peer.db")) as peer,
+        pytest_wfstate.SqlSnapshotStore(f"sqlite:///{home}/ours.db") as store,
+    ):
+        save = blocking(store, "save")
+        for n in range(UNCOUNTED + TURNS):
+            start = time.perf_counter()
+            peer.put(*_checkpoint(n))
+            between = time.perf_counter()
+            save(samples.snapshot("a", n))
+            turns.append((between - start, time.perf_counter() - between))
+    return _compared("save without its thread, and put", turns)
+
+
+def _compared(what: str, turns: list[tuple[float, float]]) -> Row:
+    base, ours = (statistics.median(column) * 1e6 for column in zip(*turns[UNCOUNTED:], strict=True))
+    return Row(what, base, ours, LIMIT_OF_PEERS)
 
 
 def table(title: str, base: str, ours: str, rows: list[Row]) -> None:
@@ -286,7 +294,7 @@ def table(title: str, base: str, ours: str, rows: list[Row]) -> None:
 
 @contextmanager
 def opened(home: Path, urls: list[str]) -> Iterator[list[Backend]]:
-    """Give the backends: those that need nothing, and a server each URL."""
+    """Give the backends: those that need nothing, and the servers."""
 
     def store(name: str) -> Any:
         return getattr(pytest_wfstate, name)
@@ -295,21 +303,48 @@ def opened(home: Path, urls: list[str]) -> Iterator[list[Backend]]:
         return store(f"File{protocol}")(home / place / protocol, durability)
 
     def on_server(url: str, protocol: str, place: str) -> Any:
-        return store(f"Sql{protocol}")(url, prefix=place)
+        kind = "Redis" if url.startswith("redis") else "Sql"
+        return store(f"{kind}{protocol}")(url, prefix=f"{run}{place}")
 
-    yield [
-        Backend("memory", lambda protocol, _: store(f"Memory{protocol}")()),
-        Backend("file", functools.partial(on_files, "power"), functools.partial(on_files, "process")),
-        Backend("sqlite", lambda protocol, place: store(f"Sql{protocol}")(f"sqlite:///{home}/{place}/{protocol}.db")),
-        *(Backend(url.partition(":")[0][:9], functools.partial(on_server, url)) for url in urls),
-    ]
+    run = f"bench{uuid.uuid4().hex[:8]}"
+    with ExitStack() as ends:
+        found = urls or [ends.enter_context(server).url for server in own_servers()]
+        for url in urls:
+            ends.callback(forget, url, run)
+        yield [
+            Backend("memory", lambda protocol, _: store(f"Memory{protocol}")()),
+            Backend("file", functools.partial(on_files, "power"), functools.partial(on_files, "process")),
+            Backend(
+                "sqlite", lambda protocol, place: store(f"Sql{protocol}")(f"sqlite:///{home}/{place}/{protocol}.db")
+            ),
+            *(Backend(url.partition(":")[0][:8], functools.partial(on_server, url)) for url in found),
+        ]
+
+
+def own_servers() -> Iterator[Server]:
+    """Give the servers that can be found. They bring every change to the disk before they acknowledge it."""
+    for start in (functools.partial(PostgresServer, fsync=True), RedisServer):
+        try:
+            yield start()
+        except NoServer as missing:
+            print(missing)
+
+
+def forget(url: str, run: str) -> None:
+    """Delete the keys of this run from a Redis server. Tables were dropped before."""
+    if url.startswith("redis"):
+        import redis
+
+        with redis.Redis.from_url(url) as client:
+            for key in client.scan_iter(f"*{run}*", count=1000):
+                client.delete(key)
 
 
 def main() -> int:
     """Measure everything below a folder that is removed again."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--home", type=Path, default=Path.cwd(), help="a folder on a real disk (default: this one)")
-    parser.add_argument("--url", action="append", default=[], help="a PostgreSQL server")
+    parser.add_argument("--url", action="append", default=[], help="a PostgreSQL or Redis server")
     parser.add_argument("--quick", action="store_true", help="a tenth of the changes and runs")
     given = parser.parse_args()
     changes, many = (1_000, 10_000) if given.quick else (10_000, 100_000)
@@ -321,7 +356,7 @@ def main() -> int:
         table(f"one of several runs in the store, medians of {BLOCKS}", f"{FEW:,} runs", f"{many:,}", crowded)
         peers = against_langgraph(Path(folder))
         if peers:
-            table(f"SQLite, medians of {BLOCKS} blocks of 50", "langgraph", "ours", peers)
+            table(f"SQLite, medians of {TURNS:,} turns", "langgraph", "ours", peers)
     return int(any(row.ratio > row.limit for row in [*rows, *crowded, *peers]))
 
 

@@ -44,7 +44,13 @@ class Snapshot(Record):
 
     def meta(self) -> CheckpointMeta:
         """Give this snapshot's line in a listing."""
-        return CheckpointMeta(**self.key.model_dump(), timestamp_ms=self.timestamp_ms)
+        key = self.key
+        return CheckpointMeta(
+            workflow_id=key.workflow_id,
+            run_id=key.run_id,
+            super_step=key.super_step,
+            timestamp_ms=self.timestamp_ms,
+        )
 
     def forked(self, run_id: RunId, edits: Edits, timestamp_ms: int) -> Snapshot:
         """Copy this snapshot, edited, into the run `run_id`."""
@@ -61,6 +67,18 @@ def new_run_id() -> RunId:
     return f"run-{uuid.uuid4()}"
 
 
+def check_snapshot(snapshot: Snapshot) -> Snapshot:
+    """Copy `snapshot`, whose ids must be ids.
+
+    Raises:
+        InvalidId: one of them is none.
+
+    """
+    snapshot = Snapshot.checked(snapshot)
+    _check_ids(snapshot.key)
+    return snapshot
+
+
 def check_key(key: CheckpointKey) -> CheckpointKey:
     """Copy `key`, whose ids must be ids.
 
@@ -69,9 +87,13 @@ def check_key(key: CheckpointKey) -> CheckpointKey:
 
     """
     key = CheckpointKey.checked(key)
+    _check_ids(key)
+    return key
+
+
+def _check_ids(key: CheckpointKey) -> None:
     check_id("workflow id", key.workflow_id)
     check_id("run id", key.run_id)
-    return key
 
 
 def no_source(key: CheckpointKey) -> NotFound:

@@ -133,10 +133,15 @@ class _Link:
         """Carry bytes in both directions until one side is done, or the connection is to be cut."""
         with self._client, contextlib.suppress(OSError):  # a side that is gone is done
             try:
-                with socket.create_connection(upstream) as self._server:
-                    self._carry(self._server)
+                self._server = socket.create_connection(upstream)
+                for one in (self._client, self._server):
+                    # Else a system holds back what follows a first small packet, for 40 ms.
+                    one.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+                self._carry(self._server)
             finally:
-                self.cut()
+                self.cut()  # before they are closed here, as that would close them nowhere else
+                if self._server is not None:
+                    self._server.close()
 
     def cut(self) -> None:
         """End both connections, though a forked process may hold copies of their descriptors."""

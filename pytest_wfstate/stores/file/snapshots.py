@@ -19,6 +19,7 @@ from pytest_wfstate.contracts.snapshots import (
     Snapshot,
     SnapshotStore,
     check_key,
+    check_snapshot,
     new_run_id,
     no_source,
 )
@@ -63,9 +64,8 @@ class FileSnapshotStore(FileStore, SnapshotStore):
 
     @threaded
     def save(self, snapshot: Snapshot) -> None:
-        snapshot = Snapshot.checked(snapshot)
-        key = check_key(snapshot.key)
-        self._save(key, snapshot)
+        snapshot = check_snapshot(snapshot)
+        self._save(snapshot.key, snapshot)
 
     @threaded
     def load(self, key: CheckpointKey) -> Snapshot | None:

@@ -15,6 +15,7 @@ from pytest_wfstate.contracts.snapshots import (
     Snapshot,
     SnapshotStore,
     check_key,
+    check_snapshot,
     new_run_id,
     no_source,
 )
@@ -30,8 +31,7 @@ class MemorySnapshotStore(MemoryStore, SnapshotStore):
         self._snapshots: dict[tuple[str, RunId], dict[int, str]] = {}
 
     async def save(self, snapshot: Snapshot) -> None:
-        snapshot = Snapshot.checked(snapshot)
-        check_key(snapshot.key)
+        snapshot = check_snapshot(snapshot)
         with self._lock:
             self._put(snapshot)
 

@@ -18,6 +18,7 @@ from pytest_wfstate.contracts.snapshots import (
     Snapshot,
     SnapshotStore,
     check_key,
+    check_snapshot,
     new_run_id,
     no_source,
 )
@@ -48,8 +49,7 @@ class RedisSnapshotStore(RedisStore, SnapshotStore):
 
     @threaded
     def save(self, snapshot: Snapshot) -> None:
-        snapshot = Snapshot.checked(snapshot)
-        check_key(snapshot.key)
+        snapshot = check_snapshot(snapshot)
         self._save(snapshot)
 
     @threaded

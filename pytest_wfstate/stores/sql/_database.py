@@ -7,20 +7,21 @@ so it is reported.
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import TypeVar
 
-from sqlalchemy import URL, Connection, Engine
+from sqlalchemy import URL, Engine
 from sqlalchemy.exc import DBAPIError
 
 from pytest_wfstate.errors import LostConnection
+from pytest_wfstate.stores.sql._connections import Connections, Loan, said
 from pytest_wfstate.stores.sql._dialects import dialect_of
 from pytest_wfstate.stores.sql._engine import open_engine, shown
 from pytest_wfstate.stores.sql._schema import Schema
+from pytest_wfstate.stores.sql._statements import Made, Statement, Transaction, Values
 
 T = TypeVar("T")
-Work = Callable[[Connection], T]
+Work = Callable[[Transaction], T]
 
 _SCHEMA = "wfstate schema"  # the lock of who makes or drops tables
 _ROLLED_BACK = {"40001", "40P01"}  # serialization_failure, deadlock_detected
@@ -30,8 +31,10 @@ class Database:
     """The tables of one store, in a database."""
 
     def __init__(self, where: str | URL | Engine) -> None:
-        self.engine, self._is_own = open_engine(where)
-        self.dialect = dialect_of(self.engine)
+        engine, is_own = open_engine(where)
+        self.engine = engine
+        self.dialect = dialect_of(engine)
+        self._connections = Connections(engine, self.dialect, keeps=is_own)
         self._unmade: Schema | None = None  # as long as nobody knows whether it is made
 
     def __str__(self) -> str:
@@ -47,10 +50,15 @@ class Database:
         self._twice(lambda: self._change(schema.drop, _SCHEMA))
         self.needs(schema)
 
+    def ask(self, statement: Statement, values: Values) -> Made:
+        """Make one statement that only looks: it sees one moment of the database, and needs no transaction."""
+        self._get_ready()
+        return self._twice(lambda: self._look(lambda transaction: transaction.execute(statement, values)))
+
     def read(self, work: Work[T]) -> T:
         """Do work that only looks, and sees one moment of the database."""
         self._get_ready()
-        return self._twice(lambda: self._look(work))
+        return self._twice(lambda: self._look(lambda transaction: self._in_one_moment(transaction, work)))
 
     def write(self, work: Work[T], lock: str | None = None) -> T:
         """Do work in one step: all of it, or nothing.
@@ -66,63 +74,38 @@ class Database:
 
     def close(self) -> None:
         """Close the connections, if the engine was made here. The next call would connect anew."""
-        if self._is_own:
-            self.engine.dispose()
+        self._connections.close()
 
     def _get_ready(self) -> None:
         schema = self._unmade
         if schema is not None:
             self.dialect.find()
-            if not self._twice(lambda: self._look(lambda connection: schema.is_made(connection, str(self)))):
+            if not self._twice(lambda: self._look(lambda transaction: schema.is_made(transaction, str(self)))):
                 self._twice(lambda: self._change(schema.make, _SCHEMA))
             self._unmade = None
 
     def _look(self, work: Work[T]) -> T:
-        with self.dialect.call(writes=False), self._connection() as connection:
-            self.dialect.begin(connection, writes=False)
-            return work(connection)
+        with self.dialect.call(writes=False), Loan(self._connections) as transaction:
+            return work(transaction)
+
+    def _in_one_moment(self, transaction: Transaction, work: Work[T]) -> T:
+        self.dialect.begin(transaction, writes=False)
+        return work(transaction)
 
     def _change(self, work: Work[T], lock: str | None) -> T:
-        with self.dialect.call(writes=True), self._connection() as connection:
-            self.dialect.begin(connection, writes=True)
-            if lock is not None:
-                self.dialect.lock(connection, lock)
-            result = work(connection)
+        with self.dialect.call(writes=True), Loan(self._connections) as transaction:
+            self.dialect.begin(transaction, writes=True, lock=lock)
+            result = work(transaction)
             try:
-                self.dialect.commit(connection)
+                transaction.say("COMMIT")
             except DBAPIError as error:
                 if not error.connection_invalidated:
                     raise
                 raise LostConnection(
-                    f"the connection to {self} was lost while a change was committed: {_said(error)}. Nobody can tell "
-                    "whether it was made. Look whether it is there before you make it again."
+                    f"the connection to {self} was lost while a change was committed: {said(error.orig)}. Nobody can "
+                    "tell whether it was made. Look whether it is there before you make it again."
                 ) from error
             return result
-
-    @contextlib.contextmanager
-    def _connection(self) -> Iterator[Connection]:
-        """Borrow a connection. One that comes back after `close()`, or with an error, is closed."""
-        pool = self.engine.pool
-        try:
-            with self._connected() as connection:
-                try:
-                    yield connection
-                except DBAPIError:
-                    # After an fsync that failed SQLite remembers what the disk does not have.
-                    connection.invalidate()
-                    raise
-        finally:
-            if self.engine.pool is not pool:
-                pool.dispose()
-
-    def _connected(self) -> Connection:
-        try:
-            return self.engine.connect()
-        except DBAPIError as error:
-            raise LostConnection(
-                f"there is no connection to {self}: {_said(error)}. Nothing was changed. "
-                "See that the server runs, or that the folder of the file exists and can be written to."
-            ) from error
 
     def _twice(self, attempt: Callable[[], T]) -> T:
         """Make an attempt, and another one if the first has certainly changed nothing and may fare better."""
@@ -131,19 +114,17 @@ class Database:
         except DBAPIError as error:
             if not _changed_nothing(error):
                 raise
+            if error.connection_invalidated:
+                self._connections.disconnect()  # a server that has ended one has ended them all
         try:
             return attempt()
         except DBAPIError as error:
             if not error.connection_invalidated:
                 raise
             raise LostConnection(
-                f"the connection to {self} was lost twice: {_said(error)}. Nothing was changed. "
+                f"the connection to {self} was lost twice: {said(error.orig)}. Nothing was changed. "
                 "See what ends connections, and make the call again."
             ) from error
-
-
-def _said(error: DBAPIError) -> str:
-    return " ".join(str(error.orig).split()).rstrip(".")
 
 
 def _changed_nothing(error: DBAPIError) -> bool:

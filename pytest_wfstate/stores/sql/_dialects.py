@@ -8,31 +8,40 @@ disk before they acknowledge it, should somebody have told them otherwise.
 from __future__ import annotations
 
 import hashlib
-import sqlite3
 import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
-from sqlalchemy import Connection, Engine, text
+from sqlalchemy import Engine, text
 from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy.dialects.postgresql import psycopg
+from sqlalchemy.dialects.sqlite import pysqlite
+from sqlalchemy.engine import Dialect as Writer
 from sqlalchemy.exc import OperationalError
 
 from pytest_wfstate.errors import UnusableDatabase
 from pytest_wfstate.stores.sql import _forks
 from pytest_wfstate.stores.sql._engine import shown
 from pytest_wfstate.stores.sql._folder import make_folder_of
+from pytest_wfstate.stores.sql._statements import Statement, Transaction
 
 _PAUSE = 0.005
+_READY = "wfstate ready"  # in the notes of a connection that was told what it needs to know
+_BEGINS = "wfstate begins"  # in those of one that begins transactions by itself
 
 
 class Dialect(Protocol):
     """What a database does differently."""
 
-    insert: Callable[..., Any]
+    insert: ClassVar[Callable[..., Any]]
     """Builds an INSERT that knows ON CONFLICT."""
+    writer: ClassVar[Writer]
+    """Writes statements, with named values."""
+    has_table: ClassVar[Statement]
+    """Gives a row if there is a table called `name`."""
 
     def find(self) -> None:
         """Prepare the place where the database is, before the first connection to it."""
@@ -40,61 +49,77 @@ class Dialect(Protocol):
     def call(self, *, writes: bool) -> AbstractContextManager[None]:
         """Surround all that a call does."""
 
-    def begin(self, connection: Connection, *, writes: bool) -> None:
-        """Begin a transaction, which sees one moment of the database if it only reads."""
+    def take(self, transaction: Transaction) -> None:
+        """Make a connection ready: no transaction is open, and none begins by itself."""
 
-    def lock(self, connection: Connection, name: str) -> None:
-        """Have other transactions that lock `name` wait for the end of this one."""
+    def give_back(self, transaction: Transaction) -> None:
+        """Leave a connection as it was found, with no transaction open."""
 
-    def commit(self, connection: Connection) -> None:
-        """Bring to disk what was done."""
+    def begin(self, transaction: Transaction, *, writes: bool, lock: str | None = None) -> None:
+        """Begin a transaction, which sees one moment of the database if it only reads.
+
+        With `lock`, other transactions with a lock of that name wait for the end of this one.
+        """
+
+    @staticmethod
+    def say_all(transaction: Transaction, texts: Sequence[str]) -> None:
+        """Make statements that have neither values nor results."""
 
 
 class Sqlite:
     """SQLite: one writer at a time; a log (WAL) beside the database lets others read meanwhile."""
 
-    insert = staticmethod(sqlite.insert)
+    insert: ClassVar[Callable[..., Any]] = staticmethod(sqlite.insert)
+    writer: ClassVar[Writer] = pysqlite.dialect(paramstyle="named")
+    has_table: ClassVar[Statement] = Statement(
+        text("SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = :name"), writer
+    )
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
-        self._writer = threading.Lock()
+        self._reading = _forks.Call()
+        # Threads queue for the lock: in SQLite who waits sleeps, longer each time, while others pass.
+        self._writing = _forks.Call(threading.Lock())
 
     def find(self) -> None:
         database = str(self._engine.url.database)
         if not database.startswith("file:"):
             make_folder_of(Path(database))
 
-    @contextmanager
-    def call(self, *, writes: bool) -> Iterator[None]:
-        # Threads queue here: in SQLite who waits sleeps, longer each time, while others pass.
-        with _forks.no_fork(), self._writer if writes else nullcontext():
-            yield
+    def call(self, *, writes: bool) -> AbstractContextManager[None]:
+        return self._writing if writes else self._reading
 
-    def begin(self, connection: Connection, *, writes: bool) -> None:
-        connection.begin()
-        _leave_transaction(connection)
-        if "wfstate" not in connection.info:
-            connection.exec_driver_sql("PRAGMA synchronous=FULL")
-            self._keep_log(connection)
-            connection.info["wfstate"] = True
-        _execute(connection, "BEGIN IMMEDIATE" if writes else "BEGIN")
+    def take(self, transaction: Transaction) -> None:
+        if transaction.driver.in_transaction:  # an engine of the user's may begin one by itself
+            transaction.say("ROLLBACK")
+        if _READY not in transaction.pooled.info:
+            transaction.say("PRAGMA synchronous=FULL")
+            self._keep_log(transaction)
+            transaction.pooled.info[_READY] = True
 
-    def lock(self, connection: Connection, name: str) -> None:
-        """Nothing is left to do: who writes has the database for itself."""
+    def give_back(self, transaction: Transaction) -> None:
+        if transaction.driver.in_transaction:
+            transaction.driver.rollback()
 
-    def commit(self, connection: Connection) -> None:
-        _execute(connection, "COMMIT")  # whatever mode of transactions the driver is in
+    def begin(self, transaction: Transaction, *, writes: bool, lock: str | None = None) -> None:  # noqa: ARG002
+        # Who writes has the database for itself, so there is nothing else to lock.
+        transaction.say("BEGIN IMMEDIATE" if writes else "BEGIN")
 
-    def _keep_log(self, connection: Connection) -> None:
+    @staticmethod
+    def say_all(transaction: Transaction, texts: Sequence[str]) -> None:
+        for one in texts:
+            transaction.say(one)
+
+    def _keep_log(self, transaction: Transaction) -> None:
         """Have the database in WAL mode, which a file remembers.
 
         SQLite does not wait for others when it changes the mode (sqlite.org/wal.html): of two processes that start at
         once, one is told that the database is locked.
         """
-        deadline = time.monotonic() + connection.exec_driver_sql("PRAGMA busy_timeout").scalar_one() / 1000
-        while connection.exec_driver_sql("PRAGMA journal_mode").scalar_one() != "wal":
+        deadline = time.monotonic() + transaction.say("PRAGMA busy_timeout").value / 1000
+        while transaction.say("PRAGMA journal_mode").value != "wal":
             try:
-                mode = connection.exec_driver_sql("PRAGMA journal_mode=WAL").scalar_one()
+                mode = transaction.say("PRAGMA journal_mode=WAL").value
             except OperationalError as error:
                 if "locked" not in str(error.orig) or time.monotonic() > deadline:
                     raise
@@ -110,7 +135,12 @@ class Sqlite:
 class Postgres:
     """PostgreSQL."""
 
-    insert = staticmethod(postgresql.insert)
+    insert: ClassVar[Callable[..., Any]] = staticmethod(postgresql.insert)
+    writer: ClassVar[Writer] = psycopg.dialect()  # type: ignore[no-untyped-call]
+    # Asked of the catalogue itself: what knows a table by its name may not have heard yet that another has made it.
+    has_table: ClassVar[Statement] = Statement(
+        text("SELECT 1 FROM pg_catalog.pg_class WHERE relname = :name AND pg_table_is_visible(oid)"), writer
+    )
 
     def __init__(self, engine: Engine) -> None:
         """Nothing is needed of the engine."""
@@ -121,20 +151,29 @@ class Postgres:
     def call(self, *, writes: bool) -> AbstractContextManager[None]:  # noqa: ARG002
         return nullcontext()
 
-    def begin(self, connection: Connection, *, writes: bool) -> None:
+    def take(self, transaction: Transaction) -> None:
+        driver, notes = transaction.driver, transaction.pooled.info
+        if not driver.autocommit:  # one of the user's engine: it would begin a transaction at each statement
+            driver.rollback()
+            driver.autocommit = True
+            notes[_BEGINS] = True
+
+    def give_back(self, transaction: Transaction) -> None:
+        transaction.driver.rollback()  # nothing is said to the server if none is open
+        if _BEGINS in transaction.pooled.info:
+            transaction.driver.autocommit = False
+
+    def begin(self, transaction: Transaction, *, writes: bool, lock: str | None = None) -> None:
         # Writers see what was committed before them, statement by statement; readers one moment, for all statements.
-        level = "READ COMMITTED" if writes else "REPEATABLE READ"
-        connection.execution_options(isolation_level=level)
-        if "wfstate" not in connection.info:
-            connection.execute(_COMMIT_TO_DISK)
-            connection.commit()
-            connection.info["wfstate"] = True
+        if not writes:
+            transaction.say("BEGIN ISOLATION LEVEL REPEATABLE READ")
+            return
+        locked = [] if lock is None else [f"SELECT pg_advisory_xact_lock({_number(lock)})"]
+        self.say_all(transaction, ["BEGIN ISOLATION LEVEL READ COMMITTED", _COMMIT_TO_DISK, *locked])
 
-    def lock(self, connection: Connection, name: str) -> None:
-        connection.execute(_LOCK, {"number": _number(name)})
-
-    def commit(self, connection: Connection) -> None:
-        connection.commit()
+    @staticmethod
+    def say_all(transaction: Transaction, texts: Sequence[str]) -> None:
+        transaction.say(";".join(texts))  # it takes all of them at once
 
 
 def dialect_of(engine: Engine) -> Dialect:
@@ -142,31 +181,11 @@ def dialect_of(engine: Engine) -> Dialect:
     return Sqlite(engine) if engine.dialect.name == "sqlite" else Postgres(engine)
 
 
-_COMMIT_TO_DISK = text(
-    "SELECT set_config('synchronous_commit', 'on', false) WHERE current_setting('synchronous_commit') = 'off'"
+_COMMIT_TO_DISK = (
+    "SELECT set_config('synchronous_commit', 'on', true) WHERE current_setting('synchronous_commit') = 'off'"
 )
-_LOCK = text("SELECT pg_advisory_xact_lock(:number)")
 
 
 def _number(name: str) -> int:
     """Give the number that stands for a lock. Two names that share one wait for each other, which does no harm."""
     return int.from_bytes(hashlib.sha256(name.encode()).digest()[:8], signed=True)
-
-
-def _leave_transaction(connection: Connection) -> None:
-    """End the transaction that an engine of the user's may begin by itself: it would be of the wrong kind."""
-    if _driver(connection).in_transaction:
-        _execute(connection, "ROLLBACK")
-
-
-def _execute(connection: Connection, statement: str) -> None:
-    """Say something to SQLite that has no parameters and no result, which SQLAlchemy would make ten times as long."""
-    try:
-        _driver(connection).execute(statement)
-    except sqlite3.Error as error:
-        raise OperationalError(statement, None, error) from error
-
-
-def _driver(connection: Connection) -> sqlite3.Connection:
-    driver: Any = connection.connection.driver_connection
-    return driver  # type: ignore[no-any-return]

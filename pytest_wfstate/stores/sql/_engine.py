@@ -8,16 +8,13 @@ from typing import Any
 
 from sqlalchemy import URL, Engine, create_engine, make_url
 from sqlalchemy.exc import ArgumentError, NoSuchModuleError
-from sqlalchemy.util import LRUCache
 
 from pytest_wfstate.errors import MissingExtra, UnusableDatabase
-from pytest_wfstate.stores.sql import _forks
 
 DRIVERS = {"sqlite": "pysqlite", "postgresql": "psycopg"}
 """The databases that a store can be in, and by what they are reached."""
 _EXAMPLES = "sqlite:///folder/state.db or postgresql://user@host/database"
 _BUSY_SECONDS = 20.0
-_STATEMENTS = 500
 _POOL: dict[str, Any] = {"pool_size": 5, "max_overflow": 27}  # as many as asyncio has threads
 
 
@@ -32,7 +29,6 @@ def open_engine(where: str | URL | Engine) -> tuple[Engine, bool]:
     is_own = not isinstance(where, Engine)
     engine = where if isinstance(where, Engine) else _made(where)
     _check(engine)
-    _forks.make_safe(engine)
     return engine, is_own
 
 
@@ -47,19 +43,17 @@ def _made(where: str | URL) -> Engine:
     if url.get_backend_name() == "postgresql" and "+" not in url.drivername:
         url = url.set(drivername="postgresql+psycopg")
     model = _model(url)
-    options = {"compiled_cache": model.get_execution_options()["compiled_cache"]}
-    return Engine(model.pool.recreate(), model.dialect, url, execution_options=options)
+    return Engine(model.pool.recreate(), model.dialect, url)
 
 
 @functools.lru_cache(maxsize=16)
 def _model(url: URL) -> Engine:
-    """Make an engine that never connects, and whose dialect and compiled statements others of this URL share.
+    """Make an engine that never connects, and whose dialect others of this URL share.
 
-    To compile takes longer than all else that a new handle does.
+    To make it takes longer than all else that a new handle does.
     """
-    waits = url.get_backend_name() == "sqlite" and "timeout" not in url.query
     try:
-        engine = create_engine(url, connect_args={"timeout": _BUSY_SECONDS} if waits else {}, **_POOL)
+        return create_engine(url, connect_args=_arguments(url), **_POOL)
     except NoSuchModuleError:
         raise _unusable(url.render_as_string(), "SQLAlchemy knows no such database") from None
     except ModuleNotFoundError as error:
@@ -67,8 +61,12 @@ def _model(url: URL) -> Engine:
             f"{url.render_as_string()} needs {error.name}, which is not installed. It was looked for where Python "
             "looks for packages. Install it with: pip install 'pytest-wfstate[postgres]'"
         ) from None
-    engine.update_execution_options(compiled_cache=LRUCache(_STATEMENTS))
-    return engine
+
+
+def _arguments(url: URL) -> dict[str, Any]:
+    if url.get_backend_name() != "sqlite":
+        return {"autocommit": True}  # transactions begin when a store says so
+    return {} if "timeout" in url.query else {"timeout": _BUSY_SECONDS}
 
 
 def _parsed(where: object) -> URL:

@@ -12,40 +12,57 @@ it would end the parent's session.
 
 from __future__ import annotations
 
-import contextlib
 import os
 import threading
 import weakref
-from collections import Counter
-from collections.abc import Iterator
+from contextlib import AbstractContextManager, nullcontext
+from typing import TYPE_CHECKING
 
-from sqlalchemy import Engine, Pool
+if TYPE_CHECKING:
+    from pytest_wfstate.stores.sql._connections import Connections
 
 _gate = threading.Condition()  # held by who forks
-_callers: Counter[int] = Counter()  # threads that are in a call on SQLite, and how deep
-_engines: weakref.WeakSet[Engine] = weakref.WeakSet()
-_inherited: list[Pool] = []  # of the parent: kept, since what is garbage is closed
+_callers: dict[int, int] = {}  # threads that are in a call on SQLite, and how deep
+_all: weakref.WeakSet[Connections] = weakref.WeakSet()
+_inherited: list[object] = []  # of the parent: kept, since what is garbage is closed
 
 
-def make_safe(engine: Engine) -> None:
-    """Let a forked child use this engine: it connects anew."""
+def make_safe(connections: Connections) -> None:
+    """Let a forked child use what has these connections: it connects anew."""
     with _gate:
-        _engines.add(engine)
+        _all.add(connections)
 
 
-@contextlib.contextmanager
-def no_fork() -> Iterator[None]:
-    """Have other threads that would fork wait until this is over."""
-    thread = threading.get_ident()
-    with _gate:
-        _callers[thread] += 1
-    try:
-        yield
-    finally:
+class Call:
+    """What calls on SQLite are made in: other threads that would fork wait until they are over.
+
+    With `lock` they are made one at a time.
+    """
+
+    def __init__(self, lock: AbstractContextManager[object] = nullcontext()) -> None:  # noqa: B008 - it has no state
+        self._lock = lock
+
+    def __enter__(self) -> None:
+        thread = threading.get_ident()
         with _gate:
-            _callers[thread] -= 1
-            if not _callers[thread]:
-                del _callers[thread]
+            _callers[thread] = _callers.get(thread, 0) + 1
+        try:
+            self._lock.__enter__()
+        except BaseException:
+            self._leave()
+            raise
+
+    def __exit__(self, *_: object) -> None:
+        self._lock.__exit__(None, None, None)
+        self._leave()
+
+    def _leave(self) -> None:
+        thread = threading.get_ident()
+        with _gate:
+            depth = _callers.pop(thread)
+            if depth > 1:
+                _callers[thread] = depth - 1
+            else:
                 _gate.notify_all()
 
 
@@ -53,15 +70,13 @@ def _before() -> None:
     _gate.acquire()
     own = threading.get_ident()
     _gate.wait_for(lambda: all(thread == own for thread in _callers))
-    for engine in _engines:
-        if engine.dialect.name == "sqlite":
-            engine.dispose()
+    for connections in _all:
+        if connections.engine.dialect.name == "sqlite":
+            connections.disconnect()
 
 
 def _after_in_child() -> None:
-    for engine in _engines:
-        _inherited.append(engine.pool)
-        engine.dispose(close=False)
+    _inherited.extend(connections.abandon() for connections in _all)
     _gate.release()
 
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import re
+from collections.abc import Sequence
 
 from sqlalchemy import (
+    ClauseElement,
     Column,
     ColumnElement,
-    Connection,
     Integer,
     LargeBinary,
     MetaData,
@@ -21,9 +22,11 @@ from sqlalchemy import (
     select,
     type_coerce,
 )
-from sqlalchemy.schema import SchemaItem
+from sqlalchemy.schema import CreateIndex, CreateTable, DDLElement, DropTable, SchemaItem
 
 from pytest_wfstate.errors import NewerSchema
+from pytest_wfstate.stores.sql._dialects import Dialect
+from pytest_wfstate.stores.sql._statements import Statement, Transaction
 
 VERSION = 1
 """Goes up when tables change in a way that an older release would misread."""
@@ -61,25 +64,30 @@ def key(one: str) -> str:
 class Schema:
     """The tables of one contract, whose names begin with `prefix`."""
 
-    def __init__(self, contract: str, prefix: str) -> None:
+    def __init__(self, contract: str, prefix: str, dialect: type[Dialect]) -> None:
         self._contract = contract
         self._prefix = prefix
+        self._dialect = dialect
         self._tables = MetaData()
         self._versions = self.table("schema", Column("contract", Text, primary_key=True), Column("version", Integer))
-        self._get_version = select(self._versions.c.version).where(self._versions.c.contract == contract)
+        own = self._versions.c.contract == contract
+        self._get_version = self._statement(select(self._versions.c.version).where(own))
+        self._put_version = self._statement(insert(self._versions).values(contract=contract, version=VERSION))
+        self._drop_version = self._statement(delete(self._versions).where(own))
+        self._all_versions = self._statement(select(self._versions.c.version))
 
     def table(self, name: str, *parts: SchemaItem) -> Table:
         """Add a table. SQLite keeps rows in the order of their keys, and no second time to be found by them."""
         return Table(f"{self._prefix}_{name}", self._tables, *parts, sqlite_with_rowid=False)
 
-    def is_made(self, connection: Connection, where: str) -> bool:
+    def is_made(self, transaction: Transaction, where: str) -> bool:
         """Tell whether the tables are there.
 
         Raises:
             NewerSchema: a later release made them.
 
         """
-        version = self._version(connection)
+        version = self._version(transaction)
         if version is not None and version > VERSION:
             raise NewerSchema(
                 f"the {self._contract} tables {self._prefix}_* in {where} are of version {version}, and this release "
@@ -88,25 +96,36 @@ class Schema:
             )
         return version is not None
 
-    def make(self, connection: Connection) -> None:
+    def make(self, transaction: Transaction) -> None:
         """Make the tables, unless somebody else was faster."""
-        if self._version(connection) is None:
-            self._tables.create_all(connection)
-            connection.execute(insert(self._versions), {"contract": self._contract, "version": VERSION})
+        if self._version(transaction) is None:
+            tables = self._tables.tables.values()
+            self._say(transaction, [CreateTable(table, if_not_exists=True) for table in tables])
+            indexes = [index for table in tables for index in table.indexes]
+            self._say(transaction, [CreateIndex(index, if_not_exists=True) for index in indexes])
+            transaction.execute(self._put_version, {})
 
-    def drop(self, connection: Connection) -> None:
+    def drop(self, transaction: Transaction) -> None:
         """Drop the tables, and the one of versions with the last of them."""
-        if self._version(connection) is not None:
+        if self._version(transaction) is not None:
             own = [table for table in self._tables.tables.values() if table is not self._versions]
-            self._tables.drop_all(connection, own)
-            connection.execute(delete(self._versions).where(self._versions.c.contract == self._contract))
-            if connection.execute(select(self._versions.c.contract)).first() is None:
-                self._versions.drop(connection)
+            self._say(transaction, [DropTable(table, if_exists=True) for table in own])
+            transaction.execute(self._drop_version, {})
+            if not transaction.execute(self._all_versions, {}).rows:
+                self._say(transaction, [DropTable(self._versions)])
 
-    def _version(self, connection: Connection) -> int | None:
-        if not connection.dialect.has_table(connection, self._versions.name):
+    def _version(self, transaction: Transaction) -> int | None:
+        if not transaction.execute(self._dialect.has_table, {"name": self._versions.name}).rows:
             return None
-        return connection.execute(self._get_version).scalar()
+        found: int | None = transaction.execute(self._get_version, {}).value
+        return found
+
+    def _statement(self, built: ClauseElement) -> Statement:
+        return Statement(built, self._dialect.writer)
+
+    def _say(self, transaction: Transaction, changes: Sequence[DDLElement]) -> None:
+        if changes:
+            self._dialect.say_all(transaction, [str(one.compile(dialect=self._dialect.writer)) for one in changes])
 
 
 def check_prefix(prefix: object) -> str:

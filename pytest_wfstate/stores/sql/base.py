@@ -6,15 +6,17 @@ import functools
 from collections.abc import Callable
 from typing import Any, ClassVar, Generic, Self, TypeVar
 
-from sqlalchemy import URL, Engine, Table
+from sqlalchemy import URL, ClauseElement, Engine, Table
 
 from pytest_wfstate.contracts.clock import Clock, now
 from pytest_wfstate.contracts.records import Record
 from pytest_wfstate.errors import CorruptRecord
 from pytest_wfstate.stores.base import Store, in_thread
 from pytest_wfstate.stores.sql._database import Database
+from pytest_wfstate.stores.sql._dialects import Dialect
 from pytest_wfstate.stores.sql._rows import Row
 from pytest_wfstate.stores.sql._schema import Schema, check_prefix
+from pytest_wfstate.stores.sql._statements import Statement
 
 R = TypeVar("R", bound=Record)
 S = TypeVar("S", bound="Statements")
@@ -25,19 +27,23 @@ class Statements:
 
     contract: ClassVar[str]
 
-    def __init__(self, prefix: str, insert: Callable[..., Any]) -> None:
-        self.schema = Schema(self.contract, prefix)
-        self._begin(insert)
+    def __init__(self, prefix: str, dialect: type[Dialect]) -> None:
+        self.schema = Schema(self.contract, prefix, dialect)
+        self._writer = dialect.writer
+        self._begin(dialect.insert)
 
     def _begin(self, insert: Callable[..., Any]) -> None:
         """Build them. `insert` knows ON CONFLICT."""
         raise NotImplementedError
 
+    def _statement(self, built: ClauseElement) -> Statement:
+        return Statement(built, self._writer)
+
     @classmethod
     @functools.lru_cache(maxsize=64)
-    def built(cls, prefix: str, insert: Callable[..., Any]) -> Self:
+    def built(cls, prefix: str, dialect: type[Dialect]) -> Self:
         """Build them, unless that was done before."""
-        return cls(prefix, insert)
+        return cls(prefix, dialect)
 
 
 class SqlStore(Store, Generic[S]):
@@ -52,7 +58,7 @@ class SqlStore(Store, Generic[S]):
     def __init__(self, where: str | URL | Engine, *, prefix: str = "wfstate", clock: Clock = now) -> None:
         self._clock = clock
         self._database = Database(where)
-        self._sql = self.statements.built(check_prefix(prefix), self._database.dialect.insert)
+        self._sql = self.statements.built(check_prefix(prefix), type(self._database.dialect))
         self._database.needs(self._sql.schema)
 
     def __repr__(self) -> str:

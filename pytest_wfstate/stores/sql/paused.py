@@ -17,11 +17,9 @@ from sqlalchemy import (
     URL,
     BigInteger,
     Column,
-    Connection,
     Engine,
     Index,
     Text,
-    Update,
     bindparam,
     null,
     or_,
@@ -35,6 +33,7 @@ from pytest_wfstate.contracts.paused import PausedStore, PausedWorkflow, check_a
 from pytest_wfstate.stores.sql import _rows
 from pytest_wfstate.stores.sql._rows import Row, of
 from pytest_wfstate.stores.sql._schema import Json, Key, key
+from pytest_wfstate.stores.sql._statements import Statement, Transaction
 from pytest_wfstate.stores.sql.base import SqlStore, Statements, parse
 
 _EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
@@ -58,23 +57,22 @@ class _Statements(Statements):
         runs, row = self.runs.c, _rows.found(self.runs)
         is_paused, is_claimed = runs.record.is_not(None), runs.inflight.is_not(None)
         Index(f"{self.runs.name}_claims", runs.claimed_at, sqlite_where=is_claimed, postgresql_where=is_claimed)
-        self.put = _rows.put(insert(self.runs), "record")
-        self.get = _rows.get(self.runs, "record")
-        self.list = select(runs.run_id).where(is_paused)
-        self.drop = _rows.drop(self.runs)
-        self.drop_empty = self.drop.where(~is_paused, ~is_claimed)
-        self.take = (
-            update(self.runs)
-            .where(row, is_paused)
-            .values(record=null(), inflight=runs.record, token=bindparam("new_token"), claimed_at=bindparam("now"))
-            .returning(runs.inflight)
-        )
+        self.put = self._statement(_rows.put(insert(self.runs), "record"))
+        self.get = self._statement(_rows.get(self.runs, "record"))
+        self.list = self._statement(select(runs.run_id).where(is_paused))
+        drop = _rows.drop(self.runs)
+        self.drop = self._statement(drop)
+        self.drop_empty = self._statement(drop.where(~is_paused, ~is_claimed))
+        claim = {"inflight": runs.record, "token": bindparam("new_token"), "claimed_at": bindparam("now")}
+        taken = update(self.runs).where(row, is_paused).values(record=null(), **claim)
+        self.take = self._statement(taken.returning(runs.inflight))
         unclaimed = update(self.runs).where(is_claimed).values(inflight=null(), token=null(), claimed_at=null())
-        self.free = unclaimed.where(row)
-        self.free_own = self.free.where(runs.token == bindparam("own_token"))
+        free = unclaimed.where(row)
+        self.free = self._statement(free)
+        self.free_own = self._statement(free.where(runs.token == bindparam("own_token")))
         orphans = unclaimed.where(or_(runs.claimed_at.is_(None), runs.claimed_at <= bindparam("latest")))
-        self.rearm = orphans.where(~is_paused).values(record=runs.inflight)
-        self.forget = orphans.where(is_paused)
+        self.rearm = self._statement(orphans.where(~is_paused).values(record=runs.inflight))
+        self.forget = self._statement(orphans.where(is_paused))
 
 
 class SqlPausedStore(SqlStore[_Statements], PausedStore):
@@ -90,23 +88,22 @@ class SqlPausedStore(SqlStore[_Statements], PausedStore):
         paused = PausedWorkflow.checked(paused)
         check_id("run id", paused.run_id)
         row = {**_row(paused), "run_id": paused.run_id, "record": paused.to_json()}
-        self._database.write(lambda connection: connection.execute(self._sql.put, row))
+        self._database.write(lambda transaction: transaction.execute(self._sql.put, row))
 
     def load(self, run_id: str) -> PausedWorkflow | None:
         row = {"run": key(check_id("run id", run_id))}
-        text = self._database.read(lambda connection: connection.execute(self._sql.get, of(row)).scalar())
+        text = self._database.ask(self._sql.get, of(row)).value
         return None if text is None else parse(PausedWorkflow, text, self._sql.runs, row, _row)
 
     def claim(self, run_id: str) -> PausedWorkflow | None:
         check_id("run id", run_id)
-        return self._database.write(lambda connection: self._claim(connection, run_id))
+        return self._database.write(lambda transaction: self._claim(transaction, run_id))
 
-    def _claim(self, connection: Connection, run_id: str) -> PausedWorkflow | None:
+    def _claim(self, transaction: Transaction, run_id: str) -> PausedWorkflow | None:
         row = {"run": key(run_id)}
         token = uuid.uuid4().hex  # a new one each time: workers forked from one handle do not share it
-        text = connection.execute(
-            self._sql.take, {**of(row), "new_token": token, "now": _microseconds(self._clock())}
-        ).scalar()
+        claim = {**of(row), "new_token": token, "now": _microseconds(self._clock())}
+        text = transaction.execute(self._sql.take, claim).value
         if text is None:
             return None
         paused = parse(PausedWorkflow, text, self._sql.runs, row, _row)  # else nothing is committed: it stays paused
@@ -116,31 +113,31 @@ class SqlPausedStore(SqlStore[_Statements], PausedStore):
 
     def recover_orphaned(self, older_than: float | None = None) -> int:
         age = check_age(older_than)
-        return self._database.write(lambda connection: self._recover(connection, age))
+        return self._database.write(lambda transaction: self._recover(transaction, age))
 
-    def _recover(self, connection: Connection, age: float) -> int:
+    def _recover(self, transaction: Transaction, age: float) -> int:
         latest = {"latest": _latest(self._clock(), age)}
         # In this order: a run that is paused anew between the two statements is met by the second.
-        rearmed = connection.execute(self._sql.rearm, latest).rowcount
-        connection.execute(self._sql.forget, latest)
+        rearmed = transaction.execute(self._sql.rearm, latest).changed
+        transaction.execute(self._sql.forget, latest)
         return rearmed
 
     def complete(self, run_id: str) -> None:
         row = {"run": key(check_id("run id", run_id))}
         token = self._claimed.get(run_id)
         done = (self._sql.free, of(row)) if token is None else (self._sql.free_own, {**of(row), "own_token": token})
-        self._database.write(lambda connection: self._complete(connection, row, *done))
+        self._database.write(lambda transaction: self._complete(transaction, row, *done))
 
-    def _complete(self, connection: Connection, row: Row, free: Update, claim: Row) -> None:
-        if connection.execute(free, claim).rowcount:
-            connection.execute(self._sql.drop_empty, of(row))
+    def _complete(self, transaction: Transaction, row: Row, free: Statement, claim: Row) -> None:
+        if transaction.execute(free, claim).changed:
+            transaction.execute(self._sql.drop_empty, of(row))
 
     def remove(self, run_id: str) -> None:
         row = {"run": key(check_id("run id", run_id))}
-        self._database.write(lambda connection: connection.execute(self._sql.drop, of(row)))
+        self._database.write(lambda transaction: transaction.execute(self._sql.drop, of(row)))
 
     def list(self) -> builtins.list[str]:
-        return sorted(self._database.read(lambda connection: connection.execute(self._sql.list).scalars().all()))
+        return sorted(run_id for (run_id,) in self._database.ask(self._sql.list, {}).rows)
 
 
 def _row(paused: PausedWorkflow) -> dict[str, str]:

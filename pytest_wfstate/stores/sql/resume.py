@@ -22,9 +22,9 @@ class _Statements(Statements):
         self.points = self.schema.table(
             "resume", Column("run", Key, primary_key=True), Column("record", Json, nullable=False)
         )
-        self.put = _rows.put(insert(self.points), "record")
-        self.get = _rows.get(self.points, "record")
-        self.drop = _rows.drop(self.points)
+        self.put = self._statement(_rows.put(insert(self.points), "record"))
+        self.get = self._statement(_rows.get(self.points, "record"))
+        self.drop = self._statement(_rows.drop(self.points))
 
 
 class SqlResumeStore(SqlStore[_Statements], ResumeStore):
@@ -36,16 +36,16 @@ class SqlResumeStore(SqlStore[_Statements], ResumeStore):
         point = ResumePoint.checked(point)
         check_id("run id", point.run_id)
         row = {**_row(point), "record": point.to_json()}
-        self._database.write(lambda connection: connection.execute(self._sql.put, row))
+        self._database.write(lambda transaction: transaction.execute(self._sql.put, row))
 
     def load(self, run_id: str) -> ResumePoint | None:
         row = {"run": key(check_id("run id", run_id))}
-        text = self._database.read(lambda connection: connection.execute(self._sql.get, of(row)).scalar())
+        text = self._database.ask(self._sql.get, of(row)).value
         return None if text is None else parse(ResumePoint, text, self._sql.points, row, _row)
 
     def delete(self, run_id: str) -> None:
         row = {"run": key(check_id("run id", run_id))}
-        self._database.write(lambda connection: connection.execute(self._sql.drop, of(row)))
+        self._database.write(lambda transaction: transaction.execute(self._sql.drop, of(row)))
 
 
 def _row(point: ResumePoint) -> dict[str, str]:

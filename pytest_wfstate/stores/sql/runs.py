@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from sqlalchemy import BigInteger, Column, Connection, UniqueConstraint
+from sqlalchemy import BigInteger, Column, UniqueConstraint
 
 from pytest_wfstate.contracts.ids import check_id
 from pytest_wfstate.contracts.runs import RunStore, WorkflowExecutionState, WorkflowStepState, no_run
@@ -16,6 +16,7 @@ from pytest_wfstate.stores.base import threaded
 from pytest_wfstate.stores.sql import _rows
 from pytest_wfstate.stores.sql._rows import Row, of
 from pytest_wfstate.stores.sql._schema import Json, Key, key
+from pytest_wfstate.stores.sql._statements import Made, Transaction
 from pytest_wfstate.stores.sql.base import SqlStore, Statements, parse
 
 
@@ -26,9 +27,9 @@ class _Statements(Statements):
         self.runs = self.schema.table(
             "runs", Column("run", Key, primary_key=True), Column("record", Json, nullable=False)
         )
-        self.put_run = _rows.put(insert(self.runs), "record")
-        self.get_run = _rows.get(self.runs, "record")
-        self.drop_run = _rows.drop(self.runs)
+        self.put_run = self._statement(_rows.put(insert(self.runs), "record"))
+        self.get_run = self._statement(_rows.get(self.runs, "record"))
+        self.drop_run = self._statement(_rows.drop(self.runs))
         self.steps = self.schema.table(
             "run_steps",
             Column("run", Key, primary_key=True),
@@ -38,10 +39,12 @@ class _Statements(Statements):
             UniqueConstraint("run", "position"),
         )
         appended = insert(self.steps).values(position=_rows.next_position(self.steps, "run"))
-        self.put_step = _rows.put(appended, "record")
-        self.get_step = _rows.get(self.steps, "record")
-        self.list_steps = _rows.get(self.steps, "step", "record", by=("run",)).order_by(self.steps.c.position)
-        self.drop_steps = _rows.drop(self.steps, by=("run",))
+        self.put_step = self._statement(_rows.put(appended, "record"))
+        self.get_step = self._statement(_rows.get(self.steps, "record"))
+        self.list_steps = self._statement(
+            _rows.get(self.steps, "step", "record", by=("run",)).order_by(self.steps.c.position)
+        )
+        self.drop_steps = self._statement(_rows.drop(self.steps, by=("run",)))
 
 
 class SqlRunStore(SqlStore[_Statements], RunStore):
@@ -53,36 +56,32 @@ class SqlRunStore(SqlStore[_Statements], RunStore):
     def create_run(self, state: WorkflowExecutionState) -> None:
         state = WorkflowExecutionState.checked(state)
         check_id("run id", state.run_task_id)
-        self._write(_row(state), lambda connection: self._put(connection, state))
+        self._write(_row(state), lambda transaction: self._put(transaction, state))
 
     @threaded
     def get_run(self, run_task_id: str) -> WorkflowExecutionState | None:
         row = _run(run_task_id)
-        return self._database.read(lambda connection: self._get(connection, row))
+        return self._read(self._database.ask(self._sql.get_run, of(row)), row)
 
     @threaded
     def update_context(self, run_task_id: str, context: Any) -> None:
         row = _run(run_task_id)
 
-        def update(connection: Connection) -> None:
-            state = self._get(connection, row)
+        def update(transaction: Transaction) -> None:
+            state = self._read(transaction.execute(self._sql.get_run, of(row)), row)
             if state is None:
                 raise no_run(run_task_id)
             state.context = context
             state.updated_at = self._clock()
-            self._put(connection, state)
+            self._put(transaction, state)
 
         self._write(row, update)
 
     @threaded
     def delete_run(self, run_task_id: str) -> None:
         row = _run(run_task_id)
-
-        def delete(connection: Connection) -> None:
-            connection.execute(self._sql.drop_run, of(row))
-            connection.execute(self._sql.drop_steps, of(row))
-
-        self._write(row, delete)
+        drops = [(self._sql.drop_run, of(row)), (self._sql.drop_steps, of(row))]
+        self._write(row, lambda transaction: transaction.execute_all(drops))
 
     @threaded
     def upsert_step(self, run_task_id: str, step: WorkflowStepState) -> None:
@@ -90,29 +89,29 @@ class SqlRunStore(SqlStore[_Statements], RunStore):
         step = WorkflowStepState.checked(step)
         check_id("step id", step.step_id)
         row = {**run, **_step_row(step), "record": step.to_json()}
-        self._write(run, lambda connection: connection.execute(self._sql.put_step, {**row, **of(run)}))
+        self._write(run, lambda transaction: transaction.execute(self._sql.put_step, {**row, **of(run)}))
 
     @threaded
     def get_step(self, run_task_id: str, step_id: str) -> WorkflowStepState | None:
         row = {**_run(run_task_id), "step": key(check_id("step id", step_id))}
-        text = self._database.read(lambda connection: connection.execute(self._sql.get_step, of(row)).scalar())
+        text = self._database.ask(self._sql.get_step, of(row)).value
         return None if text is None else self._parse_step(text, row)
 
     @threaded
     def list_steps(self, run_task_id: str) -> list[WorkflowStepState]:
         run = _run(run_task_id)
-        found = self._database.read(lambda connection: connection.execute(self._sql.list_steps, of(run)).all())
-        return [self._parse_step(one.record, {**run, "step": one.step}) for one in found]
+        found = self._database.ask(self._sql.list_steps, of(run)).rows
+        return [self._parse_step(text, {**run, "step": step}) for step, text in found]
 
-    def _write(self, run: Row, work: Callable[[Connection], object]) -> None:
+    def _write(self, run: Row, work: Callable[[Transaction], object]) -> None:
         """Change a run: others that change it come before or after."""
         self._database.write(work, lock=f"{self._sql.runs.name} {run['run']}")
 
-    def _put(self, connection: Connection, state: WorkflowExecutionState) -> None:
-        connection.execute(self._sql.put_run, {**_row(state), "record": state.to_json()})
+    def _put(self, transaction: Transaction, state: WorkflowExecutionState) -> None:
+        transaction.execute(self._sql.put_run, {**_row(state), "record": state.to_json()})
 
-    def _get(self, connection: Connection, row: Row) -> WorkflowExecutionState | None:
-        text = connection.execute(self._sql.get_run, of(row)).scalar()
+    def _read(self, found: Made, row: Row) -> WorkflowExecutionState | None:
+        text = found.value
         return None if text is None else parse(WorkflowExecutionState, text, self._sql.runs, row, _row)
 
     def _parse_step(self, text: Any, row: Row) -> WorkflowStepState:

@@ -6,7 +6,7 @@ import builtins
 from collections.abc import Callable
 from typing import Any
 
-from sqlalchemy import URL, Column, Connection, Engine
+from sqlalchemy import URL, Column, Engine
 
 from pytest_wfstate.contracts.clock import Clock, milliseconds, now
 from pytest_wfstate.contracts.ids import check_id
@@ -18,6 +18,7 @@ from pytest_wfstate.contracts.snapshots import (
     Snapshot,
     SnapshotStore,
     check_key,
+    check_snapshot,
     new_run_id,
     no_source,
 )
@@ -25,6 +26,7 @@ from pytest_wfstate.stores.base import threaded
 from pytest_wfstate.stores.sql import _rows
 from pytest_wfstate.stores.sql._rows import Row, of
 from pytest_wfstate.stores.sql._schema import Json, Key, key
+from pytest_wfstate.stores.sql._statements import Transaction
 from pytest_wfstate.stores.sql.base import SqlStore, Statements, parse
 
 
@@ -41,10 +43,11 @@ class _Statements(Statements):
             Column("record", Json, nullable=False),
         )
         run, order = ("workflow", "run"), self.snapshots.c.super_step
-        self.put = _rows.put(insert(self.snapshots), "meta", "record")
-        self.get = _rows.get(self.snapshots, "record")
-        self.latest = _rows.get(self.snapshots, "super_step", "record", by=run).order_by(order.desc()).limit(1)
-        self.list = _rows.get(self.snapshots, "super_step", "meta", by=run).order_by(order)
+        self.put = self._statement(_rows.put(insert(self.snapshots), "meta", "record"))
+        self.get = self._statement(_rows.get(self.snapshots, "record"))
+        latest = _rows.get(self.snapshots, "super_step", "record", by=run).order_by(order.desc())
+        self.latest = self._statement(latest.limit(1))
+        self.list = self._statement(_rows.get(self.snapshots, "super_step", "meta", by=run).order_by(order))
 
 
 class SqlSnapshotStore(SqlStore[_Statements], SnapshotStore):
@@ -65,49 +68,48 @@ class SqlSnapshotStore(SqlStore[_Statements], SnapshotStore):
 
     @threaded
     def save(self, snapshot: Snapshot) -> None:
-        snapshot = Snapshot.checked(snapshot)
-        check_key(snapshot.key)
-        self._database.write(lambda connection: self._save(connection, snapshot))
+        snapshot = check_snapshot(snapshot)
+        self._database.write(lambda transaction: self._save(transaction, snapshot))
 
     @threaded
     def load(self, key: CheckpointKey) -> Snapshot | None:
         row = _row(check_key(key))
-        text = self._database.read(lambda connection: connection.execute(self._sql.get, of(row)).scalar())
+        text = self._database.ask(self._sql.get, of(row)).value
         return None if text is None else self._parse(text, row)
 
     @threaded
     def latest(self, workflow_id: str, run_id: RunId) -> Snapshot | None:
         run = _run(workflow_id, run_id)
-        found = self._database.read(lambda connection: connection.execute(self._sql.latest, of(run)).first())
-        return None if found is None else self._parse(found.record, {**run, "super_step": found.super_step})
+        found = self._database.ask(self._sql.latest, of(run)).rows
+        return self._parse(found[0][1], {**run, "super_step": found[0][0]}) if found else None
 
     @threaded
     def list(self, workflow_id: str, run_id: RunId) -> builtins.list[CheckpointMeta]:
         run = _run(workflow_id, run_id)
-        found = self._database.read(lambda connection: connection.execute(self._sql.list, of(run)).all())
+        found = self._database.ask(self._sql.list, of(run)).rows
         return [
-            parse(CheckpointMeta, one.meta, self._sql.snapshots, {**run, "super_step": one.super_step}, _row)
-            for one in found
+            parse(CheckpointMeta, text, self._sql.snapshots, {**run, "super_step": super_step}, _row)
+            for super_step, text in found
         ]
 
     @threaded
     def fork(self, source: CheckpointKey, edits: Edits = ()) -> RunId:
         source = check_key(source)
         edits = dict(edits)  # an attempt that is made again would find an iterator at its end
-        return self._database.write(lambda connection: self._fork(connection, source, edits))
+        return self._database.write(lambda transaction: self._fork(transaction, source, edits))
 
-    def _fork(self, connection: Connection, source: CheckpointKey, edits: Edits) -> RunId:
-        text = connection.execute(self._sql.get, of(_row(source))).scalar()
+    def _fork(self, transaction: Transaction, source: CheckpointKey, edits: Edits) -> RunId:
+        text = transaction.execute(self._sql.get, of(_row(source))).value
         if text is None:
             raise no_source(source)
         snapshot = self._parse(text, _row(source))
         fork = snapshot.forked(self._new_id(), edits, milliseconds(self._clock()))
-        self._save(connection, fork)
+        self._save(transaction, fork)
         return fork.key.run_id
 
-    def _save(self, connection: Connection, snapshot: Snapshot) -> None:
+    def _save(self, transaction: Transaction, snapshot: Snapshot) -> None:
         texts = {"meta": snapshot.meta().to_json(), "record": snapshot.to_json()}
-        connection.execute(self._sql.put, {**_row(snapshot.key), **texts})
+        transaction.execute(self._sql.put, {**_row(snapshot.key), **texts})
 
     def _parse(self, text: Any, row: Row) -> Snapshot:
         return parse(Snapshot, text, self._sql.snapshots, row, lambda snapshot: _row(snapshot.key))

@@ -221,3 +221,21 @@ def test_a_commit_of_postgres_that_was_cut_after_is_there(postgres_server: Serve
             with pytest.raises(psycopg.OperationalError):
                 client.execute("INSERT INTO proxied VALUES (%s)", [2])
         assert direct.execute("SELECT a FROM proxied").fetchall() == [(1,)]
+
+
+def test_a_lock_of_a_lost_client_is_free_though_a_forked_process_lives_on(postgres_server: Server) -> None:
+    with psycopg.connect(postgres_server.url, autocommit=True) as direct, Proxy(postgres_server.url) as proxy:
+        client = psycopg.connect(proxy.url, autocommit=True)
+        client.execute("SELECT pg_advisory_lock(7)")
+        child = os.fork()
+        if child == 0:
+            signal.pause()
+        try:
+            proxy.cut("before")
+            with pytest.raises(psycopg.OperationalError):
+                client.execute("SELECT 1")
+            direct.execute("SET statement_timeout = '10s'")
+            direct.execute("SELECT pg_advisory_lock(7)")  # or it is canceled
+        finally:
+            os.kill(child, signal.SIGKILL)
+            os.waitpid(child, 0)

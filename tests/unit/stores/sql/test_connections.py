@@ -10,8 +10,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import psycopg
 import pytest
-from sqlalchemy import Connection, Engine, event, text
+from sqlalchemy import Engine, event, text
 
 from pytest_wfstate import (
     LostConnection,
@@ -26,6 +27,7 @@ from pytest_wfstate import (
 from tests.unit.stores.sql.places import Place
 
 POINT = samples.resume_point("a")
+_END = text("SELECT pg_terminate_backend(:pid, 5000)")
 _BACKENDS = text("SELECT count(*) FROM pg_stat_activity WHERE application_name = :name")
 
 
@@ -99,10 +101,9 @@ def test_a_call_that_is_under_way_while_the_store_is_closed_ends_well_and_closes
 ) -> None:
     store = on_sqlite.open(SqlResumeStore)
     store.save(POINT)
-    event.listen(engine_of(store), "before_cursor_execute", lambda *_: store.close(), once=True)
-    store.save(samples.resume_point("b"))
+    store._database.write(lambda _: store.close())
     assert open_files("state.db") == 0
-    assert store.load("b") is not None
+    assert store.load("a") == POINT
     store.close()
 
 
@@ -161,7 +162,7 @@ def test_a_store_brings_its_commits_to_the_disk_whatever_postgres_was_told(
 def setting(engine: Engine, place: Place, question: str) -> Any:
     """Ask the database about a transaction in which a store changes something."""
     with SqlResumeStore(engine, prefix=place.prefix) as store:
-        return store._database.write(lambda connection: connection.exec_driver_sql(question).scalar())
+        return store._database.write(lambda transaction: transaction.say(question).value)
 
 
 # What a lost connection does
@@ -174,28 +175,23 @@ def cut(store: Any, moment: str, place: Place, times: int = 1) -> Iterator[list[
     made: list[str] = []
     killer = place.engine()
 
-    def end(connection: Connection) -> None:
-        left.pop()
-        pid = connection.connection.driver_connection.info.backend_pid  # type: ignore[union-attr]
-        with killer.connect() as other:
-            other.execute(text("SELECT pg_terminate_backend(:pid, 5000)"), {"pid": pid})
+    class Cursor(psycopg.Cursor[Any]):
+        def execute(self, statement: Any, *args: Any, **kwargs: Any) -> Any:  # type: ignore[override]
+            made.append(statement.split()[0])
+            if left and statement.startswith(moment):
+                left.pop()
+                with killer.connect() as other:
+                    other.execute(_END, {"pid": self.connection.info.backend_pid})
+            return super().execute(statement, *args, **kwargs)
 
-    def on_statement(connection: Connection, _: Any, statement: str, *__: Any) -> None:
-        made.append(statement.split()[0])
-        if left and statement.startswith(moment):
-            end(connection)
+    def note(connection: Any, *_: Any) -> None:
+        connection.cursor_factory = Cursor
 
-    def on_commit(connection: Connection) -> None:
-        made.append("COMMIT")
-        if left and moment == "COMMIT":
-            end(connection)
-
-    engine = engine_of(store)
-    event.listen(engine, "before_cursor_execute", on_statement)
-    event.listen(engine, "commit", on_commit)
+    for idle in store._database._connections.idle:
+        note(idle.driver)
+    event.listen(engine_of(store), "checkout", note)
     yield made
-    event.remove(engine, "before_cursor_execute", on_statement)
-    event.remove(engine, "commit", on_commit)
+    left.clear()
     killer.dispose()
 
 

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from sqlalchemy import event, text
+from sqlalchemy import text
 
 from pytest_wfstate import SqlPausedStore, SqlResumeStore, samples
 from pytest_wfstate.stores.sql import _forks
@@ -102,9 +102,7 @@ def test_a_child_connects_to_postgres_anew(on_postgres: Place) -> None:
     store = on_postgres.open(SqlResumeStore)
 
     def backend() -> int:
-        return int(
-            store._database.read(lambda connection: connection.execute(text("SELECT pg_backend_pid()")).scalar())
-        )
+        return int(store._database.read(lambda transaction: transaction.say("SELECT pg_backend_pid()").value))
 
     own = backend()
     child = Child(lambda: backend() != own)
@@ -127,13 +125,19 @@ def test_an_engine_of_the_users_crosses_a_fork_too(place: Place) -> None:
     engine.dispose()
 
 
-def test_a_fork_waits_for_the_calls_of_other_threads(on_sqlite: Place) -> None:
+def test_a_fork_waits_for_the_calls_of_other_threads(on_sqlite: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     store = on_sqlite.open(SqlResumeStore)
     store.save(samples.resume_point("before"))
     other = sqlite3.connect(on_sqlite.url.removeprefix("sqlite:///"), isolation_level=None, check_same_thread=False)
     other.execute("BEGIN IMMEDIATE")
     begins, forks = threading.Event(), threading.Event()
-    event.listen(store._database.engine, "begin", lambda _: begins.set())
+    take = store._database.dialect.take
+
+    def noted(transaction: Any) -> None:
+        begins.set()
+        take(transaction)
+
+    monkeypatch.setattr(store._database.dialect, "take", noted)
 
     def let_go() -> None:
         forks.wait()
@@ -160,9 +164,7 @@ def test_a_fork_waits_for_the_calls_of_other_threads(on_sqlite: Place) -> None:
 def test_who_forks_in_the_middle_of_a_call_does_not_wait_for_itself(on_sqlite: Place) -> None:
     store = on_sqlite.open(SqlResumeStore)
     children: list[Child] = []
-    event.listen(
-        store._database.engine, "before_cursor_execute", lambda *_: children.append(Child(lambda: True)), once=True
-    )
+    store._database.write(lambda _: children.append(Child(lambda: True)))
     store.save(samples.resume_point("a"))
     assert [child.goes_on() for child in children] == [True]
     children[0].end()

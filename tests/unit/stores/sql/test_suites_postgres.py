@@ -6,7 +6,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, ClassVar
 
+import psycopg
 import pytest
+from psycopg import sql
 from sqlalchemy import create_engine
 
 from pytest_wfstate import Server, SqlEffectStore, SqlPausedStore, SqlResumeStore, SqlRunStore, SqlSnapshotStore
@@ -16,28 +18,35 @@ from pytest_wfstate.suites.clauses import Medium
 from tests.unit.stores.sql.damage import tear
 
 
+def drop_tables(url: str, prefixes: set[str]) -> None:
+    """Drop the tables of some homes, of which there may be hundreds, over one connection."""
+    with psycopg.connect(url, autocommit=True) as connection:
+        for (name,) in connection.execute("SELECT tablename FROM pg_tables WHERE schemaname = 'public'").fetchall():
+            if name.partition("_")[0] in prefixes:
+                connection.execute(sql.SQL("DROP TABLE {}").format(sql.Identifier(name)))
+
+
 class OnPostgres:
     """Keeps each home in tables of its own."""
 
     medium: ClassVar[Medium] = "server"
+    server: ClassVar[str | None] = "postgres_server"
     url: str
     store: type[SqlStore[Any]]
 
     @pytest.fixture(autouse=True)
-    def _leave_no_table(self, postgres: Server) -> Iterator[None]:
-        self.url = postgres.url
+    def _leave_no_table(self, postgres_server: Server) -> Iterator[None]:
+        self.direct = postgres_server.url
         self.used: set[str] = set()
         yield
-        for prefix in self.used:
-            with self.store(self.url, prefix=prefix) as store:
-                store.drop()
+        drop_tables(self.direct, self.used)
 
     def open(self, home: Path) -> SqlStore[Any]:
         self.used.add(home.name)
         return self.store(self.url, prefix=home.name)
 
     def torn(self, home: Path, contract: str, one: str) -> None:
-        engine = create_engine(self.url.replace("postgresql", "postgresql+psycopg", 1))
+        engine = create_engine(self.direct.replace("postgresql", "postgresql+psycopg", 1))
         tear(engine, contract, one, home.name)
         engine.dispose()
 

@@ -1,0 +1,131 @@
+"""Connections: those of a handle's own engine it keeps between calls, those of the user's engine it gives back.
+
+To borrow one of a pool of SQLAlchemy, and to give it back, takes as long as SQLite takes for a small change.
+"""
+
+from __future__ import annotations
+
+from sqlalchemy import Engine
+from sqlalchemy.exc import DBAPIError
+
+from pytest_wfstate.errors import LostConnection
+from pytest_wfstate.stores.sql import _forks
+from pytest_wfstate.stores.sql._dialects import Dialect
+from pytest_wfstate.stores.sql._engine import shown
+from pytest_wfstate.stores.sql._statements import Transaction
+
+_MOST_KEPT = 5
+
+
+class Connections:
+    """The connections of one handle."""
+
+    def __init__(self, engine: Engine, dialect: Dialect, *, keeps: bool) -> None:
+        self.engine = engine
+        self.dialect = dialect
+        self.keeps = keeps
+        self.idle: list[Transaction] = []
+        """Those that are kept. Another list takes its place when they are to be closed."""
+        _forks.make_safe(self)
+
+    def connect(self) -> Transaction:
+        """Connect, or borrow a connection of the user's engine.
+
+        Raises:
+            LostConnection: there is none to be had.
+
+        """
+        try:
+            return Transaction(self.engine, self.engine.raw_connection())
+        except self.engine.dialect.loaded_dbapi.Error as error:
+            raise LostConnection(
+                f"there is no connection to {shown(self.engine)}: {said(error)}. Nothing was changed. "
+                "See that the server runs, or that the folder of the file exists and can be written to."
+            ) from error
+
+    def close(self) -> None:
+        """Close the connections, if the engine was made here. The next call would connect anew."""
+        if self.keeps:
+            self.disconnect()
+
+    def disconnect(self) -> None:
+        """Close all that are idle. Those in use are closed when they come back."""
+        idle, self.idle = self.idle, []
+        close_all(idle)
+        self.engine.dispose()
+
+    def abandon(self) -> object:
+        """Forget all connections and close none of them. They last as long as what this gives."""
+        idle, self.idle = self.idle, []
+        pool = self.engine.pool
+        self.engine.dispose(close=False)
+        return idle, pool
+
+
+class Loan:
+    """A connection, for one call. It is closed if it comes back when others were, or spoilt."""
+
+    __slots__ = ("_connections", "_idle", "_pool", "_transaction")
+
+    def __init__(self, connections: Connections) -> None:
+        self._connections = connections
+        self._idle = connections.idle
+        self._pool = connections.engine.pool
+        try:
+            self._transaction = self._idle.pop()
+        except IndexError:
+            self._transaction = connections.connect()
+
+    def __enter__(self) -> Transaction:
+        try:
+            self._connections.dialect.take(self._transaction)
+        except BaseException as error:
+            self._end(error)
+            raise
+        return self._transaction
+
+    def __exit__(self, _: object, error: BaseException | None, __: object) -> None:
+        self._end(error)
+
+    def _end(self, error: BaseException | None) -> None:
+        transaction, connections = self._transaction, self._connections
+        if (error is not None and _spoils(error)) or not self._is_given_back():
+            transaction.pooled.invalidate()
+        elif connections.keeps and len(self._idle) < _MOST_KEPT:
+            self._idle.append(transaction)
+            if connections.idle is not self._idle:  # they were closed meanwhile
+                close_all(self._idle)
+        else:
+            transaction.pooled.close()
+            if connections.engine.pool is not self._pool:
+                self._pool.dispose()
+
+    def _is_given_back(self) -> bool:
+        try:
+            self._connections.dialect.give_back(self._transaction)
+        except self._transaction.error:
+            return False
+        return True
+
+
+def close_all(idle: list[Transaction]) -> None:
+    """Close connections that nobody uses, each once, whoever else does the same."""
+    while idle:
+        try:
+            idle.pop().pooled.invalidate()
+        except IndexError:
+            return
+
+
+def said(error: BaseException | None) -> str:
+    """Give what a driver says, in a line."""
+    return " ".join(str(error).split()).rstrip(".")
+
+
+def _spoils(error: BaseException) -> bool:
+    """Tell whether a connection is of no use after an error.
+
+    After an fsync that failed SQLite remembers what the disk does not have. After Ctrl-C nobody knows what a driver
+    was at.
+    """
+    return isinstance(error, DBAPIError | LostConnection) or not isinstance(error, Exception)
