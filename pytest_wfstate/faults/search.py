@@ -55,6 +55,8 @@ class Search:
             last, enabled = run.choices[turn - 1] if turn else -1, run.enabled[turn]
             stopped = next((one for one in footprints[turn:] if one.client == last), None) if last in enabled else None
             for client in (*enabled, *map(killed, run.mortal[turn] if run.mortal else ())):
+                if client == last and used == self.preemptions:
+                    continue  # who runs runs on; and who comes here later has no preemptions left to try another
                 cost = used + (client >= 0 and last in enabled and client != last)
                 if cost <= self.preemptions and self._is_new(word, client, cost, client == run.choices[turn]):
                     self._leave((*run.choices[:turn], client), cost, stopped if cost > used else None)
