@@ -2,18 +2,28 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
-import tempfile
 
 import pytest
+
+from pytest_wfstate.faults.disk import memory_home
 
 pytest_plugins = ["pytester"]
 
 
+@pytest.hookimpl(tryfirst=True)
 def pytest_configure(config: pytest.Config) -> None:
-    """Have the many Pythons that tests start share what they compile, also where they are told to keep none of it."""
-    if not hasattr(config, "workerinput"):
-        folder = tempfile.TemporaryDirectory(prefix="wfstate-compiled-")
-        config.add_cleanup(folder.cleanup)
-        os.environ["PYTHONPYCACHEPREFIX"] = folder.name
-        os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+    """Keep the folders of tests in memory, and in another one what the many Pythons compile that tests start.
+
+    Stores sync thousands of times, and what tests show of them does not hang on the disk. An environment may tell
+    Python to keep nothing that it compiles: then each that starts would compile everything.
+    """
+    if hasattr(config, "workerinput"):
+        return
+    with contextlib.ExitStack() as stack:
+        home = stack.enter_context(memory_home()).path
+        config.add_cleanup(stack.pop_all().close)
+    config.option.basetemp = config.option.basetemp or str(home / "tests")
+    os.environ["PYTHONPYCACHEPREFIX"] = str(home / "compiled")
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)

@@ -46,6 +46,10 @@ class PostgresServer(Server):
         # It would take whoever has its old process id by now for itself, still running.
         (self._data / "postmaster.pid").unlink(missing_ok=True)
 
+    def __exit__(self, *_: object) -> None:
+        self.stop()  # one that is killed leaves shared memory behind, which only its next start would free
+        super().__exit__()
+
     def _prepare(self) -> None:
         if os.geteuid() == 0:
             self._become(_unprivileged())
@@ -60,7 +64,9 @@ class PostgresServer(Server):
         password.unlink()
 
     def _command(self) -> Sequence[str]:
-        settings = ["listen_addresses=127.0.0.1", "unix_socket_directories=", f"fsync={self._fsync}"]
+        # Memory that its processes share is in files of its own folder: those elsewhere would outlive a kill.
+        settings = ["listen_addresses=127.0.0.1", "unix_socket_directories=", "dynamic_shared_memory_type=mmap"]
+        settings += [f"fsync={self._fsync}"]
         options = [word for one in settings for word in ("-c", one)]
         return [str(self._programs / "postgres"), "-D", str(self._data), "-p", str(self._port), *options]
 

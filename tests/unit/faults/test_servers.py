@@ -189,6 +189,21 @@ def test_postgres_sorts_as_python_does() -> None:
     assert [word for (word,) in found] == sorted(words)
 
 
+def test_postgres_leaves_no_shared_memory() -> None:
+    def made_by(pid: int) -> list[str]:
+        lines = Path("/proc/sysvipc/shm").read_text().splitlines()
+        return [line for line in lines[1:] if int(line.split()[4]) == pid]
+
+    with PostgresServer() as server:
+        assert server._process is not None
+        server.kill()
+        server.restart()
+        pid = server._process.pid
+        assert len(made_by(pid)) == 1
+        assert list((server._folder / "data" / "pg_dynshmem").iterdir())
+    assert made_by(pid) == []
+
+
 def test_postgres_heeds_no_variable_of_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PGPORT", "1")
     monkeypatch.setenv("PGDATA", "/nowhere")
