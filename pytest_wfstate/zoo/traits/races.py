@@ -44,15 +44,21 @@ class LockOfAHandle(Folder):
 class LockFile(Folder):
     """A folder with a lock that is a file: who makes it holds it, and who dies leaves it."""
 
+    _TRIES = 20
+
     def __init__(self, home: str | os.PathLike[str]) -> None:
         super().__init__(home, "power")
         self._lock = self.path(".lock")
 
     @contextlib.contextmanager
     def exclusive(self) -> Iterator[Held]:
-        """Wait for the file to go away."""
+        """Wait for the file to go away, for a while."""
         self._settle()
+        tries = 0
         while not self._is_made():
+            tries += 1
+            if tries == self._TRIES:
+                raise TimeoutError(f"{self._lock} has been there for too long")
             time.sleep(0.01)
         fd = os.open(self.home, os.O_RDONLY)
         try:
@@ -89,12 +95,12 @@ class LockPerHandle(JsonFiles):
 
 
 @trait(
-    paused="kill.save kill.claim kill.recover kill.remove power.save errors.save power.claim errors.claim "
-    "power.complete errors.complete power.recover errors.recover errors.remove race.killed-save race.killed-claim "
-    "race.killed-complete race.killed-recover race.killed-remove",
+    paused="kill.save kill.claim kill.complete kill.recover kill.remove power.save power.claim power.complete "
+    "power.recover power.remove errors.save errors.claim errors.complete errors.recover errors.remove "
+    "race.killed-save race.killed-claim race.killed-complete race.killed-recover race.killed-remove",
 )
 class LeavesItsLock(JsonFiles):
-    """The lock is a file that is there or not. Who is killed leaves it there, and everybody else waits for ever."""
+    """The lock is a file that is there or not. Who is killed leaves it there, and nobody else gets in any more."""
 
     def __init__(self, home: str | os.PathLike[str]) -> None:
         super().__init__(home)

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from pytest_wfstate import Crash, CrashBug, Disk
 from pytest_wfstate.faults.cut import Model
-from pytest_wfstate.faults.explore import PROFILES
+from pytest_wfstate.faults.explore import PROFILES, Bounds
 from pytest_wfstate.faults.mend import first_mend
 from pytest_wfstate.faults.models import MODELS, cuts
 from pytest_wfstate.faults.ops import Trace
@@ -188,7 +188,7 @@ class TestSqlite:
     @staticmethod
     def advice(lab: Lab, journal_mode: str, synchronous: str, model: Model) -> list[str]:
         """What is said of three notes that are saved, or nothing if no crash takes one."""
-        crash = lab(bounds=PROFILES["quick"])
+        crash = lab(bounds=Bounds(PROFILES["quick"].states, 60))
 
         def workload(home: Path) -> None:
             with protocols.sqlite(journal_mode, synchronous)(home) as save:

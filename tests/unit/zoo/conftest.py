@@ -2,12 +2,24 @@
 
 from __future__ import annotations
 
+import dataclasses
+from collections.abc import Iterator
+
 import pytest
 
 from pytest_wfstate.check import all_clauses
+from pytest_wfstate.faults.explore import PROFILES
 from pytest_wfstate.zoo import ANIMALS, Animal
 
 _SLOW = {"kill", "power", "errors", "race", "server"}
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _time_enough() -> Iterator[None]:
+    """Bound what is tried by number alone, so that a slow machine catches as many."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(PROFILES, "quick", dataclasses.replace(PROFILES["quick"], seconds=60))
+        yield
 
 
 @pytest.hookimpl(trylast=True)
