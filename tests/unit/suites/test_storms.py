@@ -22,16 +22,16 @@ STORES = {
     "snapshots": "SnapshotStore",
     "runs": "RunStore",
 }
-_SECONDS = 0.6  # --wfstate-profile=thorough takes 20
 
 
 @pytest.fixture
-def seconds(request: pytest.FixtureRequest) -> float | None:
-    return None if request.config.getoption("--wfstate-profile") == "thorough" else _SECONDS
+def seconds(request: pytest.FixtureRequest) -> float:
+    """How long a storm goes on."""
+    return 20.0 if request.config.getoption("--wfstate-profile") == "thorough" else 0.6
 
 
 @pytest.mark.parametrize("contract", STORES)
-def test_stores_on_files_weather_a_storm(race: Race, contract: str, seconds: float | None) -> None:
+def test_stores_on_files_weather_a_storm(race: Race, contract: str, seconds: float) -> None:
     weather = race.storm(getattr(pytest_wfstate, f"File{STORES[contract]}"), contract, seconds=seconds)
     assert weather.verdict == "CLEAN"
     assert weather.calls >= 200
@@ -39,7 +39,7 @@ def test_stores_on_files_weather_a_storm(race: Race, contract: str, seconds: flo
 
 
 @pytest.mark.parametrize("contract", STORES)
-def test_stores_in_sqlite_weather_a_storm(race: Race, contract: str, seconds: float | None) -> None:
+def test_stores_in_sqlite_weather_a_storm(race: Race, contract: str, seconds: float) -> None:
     store = getattr(pytest_wfstate, f"Sql{STORES[contract]}")
     weather = race.storm(lambda home: store(f"sqlite:///{home}/state.db"), contract, seconds=seconds)
     assert weather.verdict == "CLEAN"
@@ -48,7 +48,7 @@ def test_stores_in_sqlite_weather_a_storm(race: Race, contract: str, seconds: fl
 
 
 @pytest.mark.parametrize("contract", STORES)
-def test_stores_in_memory_weather_a_storm_of_threads(race: Race, contract: str, seconds: float | None) -> None:
+def test_stores_in_memory_weather_a_storm_of_threads(race: Race, contract: str, seconds: float) -> None:
     memories: Memories[Any] = Memories(getattr(pytest_wfstate, f"Memory{STORES[contract]}"))
     weather = race.storm(lambda home: memories[home].handle(), contract, seconds=seconds, medium="memory")
     assert weather.verdict == "CLEAN"
