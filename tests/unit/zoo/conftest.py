@@ -1,4 +1,4 @@
-"""What is asked of animals in a quick run: faults take their time, and many animals are caught by the same ones."""
+"""What is asked of animals if nothing is said: faults take their time, and many animals are caught by the same ones."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ def _time_enough() -> Iterator[None]:
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Try each slow clause on one animal, and each animal on one clause; all on all with --wfstate-profile=thorough."""
-    if config.getoption("--wfstate-profile") == "thorough":
+    """Try each slow clause on one animal, and each animal on one clause, unless --wfstate-profile asks for all."""
+    if config.getoption("--wfstate-profile") is not None:
         return
     left_out = _slow() - _chosen()
     away = {item for item in items if "unit/zoo/" in item.nodeid and _pair(item) in left_out}
