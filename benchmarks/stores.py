@@ -27,7 +27,7 @@ from typing import Any, NamedTuple
 
 import pytest_wfstate
 from pytest_wfstate import samples
-from pytest_wfstate.faults.servers import NoServer, Server
+from pytest_wfstate.faults.servers import NoServer, Server, leftovers
 from pytest_wfstate.faults.servers.postgres import PostgresServer
 from pytest_wfstate.faults.servers.redis import RedisServer
 
@@ -310,7 +310,7 @@ def opened(home: Path, urls: list[str]) -> Iterator[list[Backend]]:
     with ExitStack() as ends:
         found = urls or [ends.enter_context(server).url for server in own_servers()]
         for url in urls:
-            ends.callback(forget, url, run)
+            ends.callback(leftovers.remove, url, [run])
         yield [
             Backend("memory", lambda protocol, _: store(f"Memory{protocol}")()),
             Backend("file", functools.partial(on_files, "power"), functools.partial(on_files, "process")),
@@ -328,16 +328,6 @@ def own_servers() -> Iterator[Server]:
             yield start()
         except NoServer as missing:
             print(missing)
-
-
-def forget(url: str, run: str) -> None:
-    """Delete the keys of this run from a Redis server. Tables were dropped before."""
-    if url.startswith("redis"):
-        import redis
-
-        with redis.Redis.from_url(url) as client:
-            for key in client.scan_iter(f"*{run}*", count=1000):
-                client.delete(key)
 
 
 def main() -> int:

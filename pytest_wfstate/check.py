@@ -58,8 +58,7 @@ class {name}({suite}):
 """
 _GIVEN = """
 import pytest
-from pytest_wfstate.check import {leaves}
-from pytest_wfstate.faults.servers import GivenServer
+from pytest_wfstate.faults.servers import GivenServer, leftovers
 from pytest_wfstate.stores.{module} import {store}
 from pytest_wfstate.suites import {suite}
 
@@ -75,7 +74,7 @@ class {name}({suite}):
     def given_server(self):
         self.used = set()
         yield GivenServer({url!r}, "the command line")
-        {leaves}({store}, {url!r}, self.used)
+        leftovers.remove({url!r}, self.used)
 """
 _FACTORY = """
 import pkgutil
@@ -108,18 +107,34 @@ for animal in ANIMALS:
 del suite
 """
 
-_SOURCES = {"file": _FILE, "memory": _MEMORY, "sqlite": _SQLITE, "postgres": _SERVER, "redis": _SERVER}
-_SERVERS = {
-    "postgres": {"module": "sql", "server": "postgres_server", "leaves": "drop_tables"},
-    "redis": {"module": "redis", "server": "redis_server", "leaves": "delete_keys"},
-}
-_SCHEMES = {"postgres": ("postgresql",), "redis": ("redis", "rediss", "unix")}
 _PASSWORD = re.compile(r"(://[^:/@]*:)[^/@]*@")
-_PREFIXES = {"file": "File", "memory": "Memory", "sqlite": "Sql", "postgres": "Sql", "redis": "Redis"}
 
 
 class Unusable(WfstateError, ValueError):
     """What was asked for on the command line makes no sense."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Backend:
+    """Where this package has stores: what a suite of one looks like, and how it is called."""
+
+    source: str
+    prefix: str
+    """What the names of its stores begin with."""
+    module: str = ""
+    server: str = ""
+    """The fixture that starts a server for it, if it needs one."""
+    schemes: tuple[str, ...] = ()
+    """How the URL of a server may begin."""
+
+
+_BACKENDS = {
+    "file": _Backend(_FILE, "File"),
+    "memory": _Backend(_MEMORY, "Memory"),
+    "sqlite": _Backend(_SQLITE, "Sql"),
+    "postgres": _Backend(_SERVER, "Sql", "sql", "postgres_server", ("postgresql", "postgresql+psycopg")),
+    "redis": _Backend(_SERVER, "Redis", "redis", "redis_server", ("redis", "rediss", "unix")),
+}
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -144,7 +159,7 @@ def targets(names: Sequence[str], contract: str | None, **settings: str | None) 
 
 def shipped() -> list[str]:
     """Name the stores of this package."""
-    return [f"{contract}.{backend}" for backend in _SOURCES for contract in SUITES]
+    return [f"{contract}.{backend}" for backend in _BACKENDS for contract in SUITES]
 
 
 def animals(some: Sequence[Animal], *, full: bool) -> Session:
@@ -173,7 +188,7 @@ def _target(name: str, number: int, contract: str | None, settings: dict[str, st
     else:
         source = _shipped(shipped_name, url, suite, contract)
     given = [f"{suite}.{key} = {value!r}" for key, value in settings.items() if value is not None]
-    return Target(_PASSWORD.sub(r"\1***@", name), suite, Session("\n".join([source, *given, ""]), (suite,)))
+    return Target(_shown(name), suite, Session("\n".join([source, *given, ""]), (suite,)))
 
 
 def _shipped(name: str, url: str, suite: str, contract: str | None) -> str:
@@ -186,37 +201,31 @@ def _shipped(name: str, url: str, suite: str, contract: str | None) -> str:
     if contract not in (None, own):
         raise Unusable(f"--contract is {contract}, and {name} is a store of the {own} contract. Leave one of them out.")
     if url:
-        _check_url(name, backend, url)
-    kind = SUITES[own].__name__.removesuffix("Suite")
-    source = _GIVEN if url else _SOURCES[backend]
-    names = {"name": suite, "suite": f"{kind}Suite", "store": f"{_PREFIXES[backend]}{kind}Store", "url": url}
-    return source.format(**names, **_SERVERS.get(backend, {}))
+        _check_url(name, url, _BACKENDS[backend])
+    kind, found = SUITES[own].__name__.removesuffix("Suite"), _BACKENDS[backend]
+    return (_GIVEN if url else found.source).format(
+        name=suite,
+        suite=f"{kind}Suite",
+        store=f"{found.prefix}{kind}Store",
+        module=found.module,
+        server=found.server,
+        url=url,
+    )
 
 
-def _check_url(name: str, backend: str, url: str) -> None:
-    if url.partition(":")[0].partition("+")[0] not in _SCHEMES.get(backend, ()):
+def _check_url(name: str, url: str, backend: _Backend) -> None:
+    if url.partition(":")[0] not in backend.schemes:
         own = name.partition(".")[0]
         raise Unusable(
-            f"{name} cannot be checked at {url!r}. A URL is that of a server: {own}.postgres:postgresql://user@host/"
-            f"database or {own}.redis:redis://host. Stores in files are checked in folders of their own: leave it out."
+            f"{name} cannot be checked at {_shown(url)!r}. A URL is that of a server: {own}.postgres:postgresql://"
+            f"user@host/database or {own}.redis:redis://host. Stores in files are checked in folders of their own: "
+            "leave it out."
         )
 
 
-def drop_tables(store: Any, url: str, prefixes: set[str]) -> None:
-    """Leave nothing of stores with these prefixes in a PostgreSQL database that was given."""
-    for prefix in prefixes:
-        with store(url, prefix=prefix) as one:
-            one.drop()
-
-
-def delete_keys(_: Any, url: str, prefixes: set[str]) -> None:
-    """Leave nothing of stores with these prefixes on a Redis server that was given."""
-    import redis
-
-    with redis.Redis.from_url(url) as client:
-        for prefix in prefixes:
-            for key in client.scan_iter(match=f"*{prefix}:*", count=1000):
-                client.delete(key)
+def _shown(name: str) -> str:
+    """Give a name, or a URL, without the password in it."""
+    return _PASSWORD.sub(r"\1***@", name)
 
 
 def _own(target: str, suite: str, contract: str | None) -> str:

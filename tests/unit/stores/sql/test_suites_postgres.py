@@ -6,24 +6,15 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, ClassVar
 
-import psycopg
 import pytest
-from psycopg import sql
 from sqlalchemy import create_engine
 
 from pytest_wfstate import Server, SqlEffectStore, SqlPausedStore, SqlResumeStore, SqlRunStore, SqlSnapshotStore
+from pytest_wfstate.faults.servers import leftovers
 from pytest_wfstate.stores.sql.base import SqlStore
 from pytest_wfstate.suites import EffectSuite, PausedSuite, ResumeSuite, RunSuite, SnapshotSuite
 from pytest_wfstate.suites.clauses import Medium
 from tests.unit.stores.sql.damage import tear
-
-
-def drop_tables(url: str, prefixes: set[str]) -> None:
-    """Drop the tables of some homes, of which there may be hundreds, over one connection."""
-    with psycopg.connect(url, autocommit=True) as connection:
-        for (name,) in connection.execute("SELECT tablename FROM pg_tables WHERE schemaname = 'public'").fetchall():
-            if name.partition("_")[0] in prefixes:
-                connection.execute(sql.SQL("DROP TABLE {}").format(sql.Identifier(name)))
 
 
 class OnPostgres:
@@ -39,7 +30,7 @@ class OnPostgres:
         self.direct = postgres_server.url
         self.used: set[str] = set()
         yield
-        drop_tables(self.direct, self.used)
+        leftovers.remove(self.direct, self.used)
 
     def open(self, home: Path) -> SqlStore[Any]:
         self.used.add(home.name)
