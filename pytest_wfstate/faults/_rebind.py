@@ -36,6 +36,18 @@ class Place:
     new: Any
 
 
+@dataclasses.dataclass(frozen=True, slots=True)
+class Found:
+    """What is to be exchanged, real calls and their stand-ins, and where modules keep it.
+
+    It holds in forks of the process as well, which then need not look.
+    """
+
+    pairs: list[tuple[Any, Any]]
+    swaps: Swaps
+    places: list[Place]
+
+
 @dataclasses.dataclass(slots=True)
 class _Known:
     module: Any
@@ -44,7 +56,7 @@ class _Known:
 
 
 class Rebinding:
-    """References to real calls, exchanged for stand-ins by `do` and put back by `undo`."""
+    """References to real calls, exchanged by `do` for stand-ins, where `find` found some, and put back by `undo`."""
 
     def __init__(self) -> None:
         self._known: dict[str, _Known] = {}
@@ -52,24 +64,23 @@ class Rebinding:
         self._added: list[tuple[set[Any], Any]] = []
         self._back: Swaps = {}
 
-    def do(self, pairs: Iterable[tuple[Any, Any]], frame: types.FrameType | None) -> None:
-        """Exchange every reference that can be found, also by functions that are local to the callers of `frame`."""
+    def find(self, pairs: Iterable[tuple[Any, Any]]) -> Found:
+        """Find the references of all modules, and leave them."""
         pairs = list(pairs)
         swaps = {id(real): new for real, new in pairs}
-        self._back = {id(new): real for real, new in pairs}
-        for known in self._look(swaps):
-            self._exchange(known.places)
-        for place in _local_places(frame, swaps):
+        return Found(pairs, swaps, self._look(swaps))
+
+    def do(self, found: Found, frame: types.FrameType | None) -> None:
+        """Exchange what was found, and what functions hold that are local to the callers of `frame`."""
+        self._back = {id(new): real for real, new in found.pairs}
+        self._exchange(found.places)
+        for place in _local_places(frame, found.swaps):
             self._exchange([place])
-        for real, new in pairs:
+        for real, new in found.pairs:
             for supporting in _SUPPORTS:
                 if real in supporting:
                     supporting.add(new)
                     self._added.append((supporting, new))
-
-    def learn(self, pairs: Iterable[tuple[Any, Any]]) -> None:
-        """Find the references, and leave them: processes that are forked from this one then need not look."""
-        self._look({id(real): new for real, new in pairs})
 
     def undo(self) -> None:
         """Put everything back, also what modules imported since then have got hold of."""
@@ -91,7 +102,7 @@ class Rebinding:
                 place.put(place.new)
                 self._done.append(place)
 
-    def _look(self, swaps: Swaps) -> list[_Known]:
+    def _look(self, swaps: Swaps) -> list[Place]:
         """Find the places in all modules, looking only into those that are new or have changed."""
         known = {}
         for name, module in list(sys.modules.items()):
@@ -101,7 +112,7 @@ class Rebinding:
             elif name in self._known:
                 known[name] = self._known[name]
         self._known = known
-        return [module for module in known.values() if module.places]
+        return [place for module in known.values() for place in module.places]
 
     def _is_new(self, name: str, module: Any) -> bool:
         if not issubclass(type(module), types.ModuleType) or name.startswith(_OURS):

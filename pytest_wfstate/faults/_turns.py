@@ -20,7 +20,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from pytest_wfstate.faults import _open
-from pytest_wfstate.faults._rebind import Rebinding
+from pytest_wfstate.faults._rebind import Found, Rebinding
 from pytest_wfstate.faults.log import users_line
 from pytest_wfstate.faults.schedule import PROGRESS, Key, Progress, Touch
 
@@ -63,12 +63,12 @@ class Turns:
         self.progress = Progress()
         self.unseen: list[str] = []
 
-    def install(self) -> None:
-        """Stand in for all file calls of this process, for good."""
+    def install(self, found: Found) -> None:
+        """Stand in for all file calls of this process, wherever `find_calls` found one, for good."""
         global _current
         _current = self
         sys.addaudithook(self._heard)
-        _rebinding.do(_STAND_INS, sys._getframe(1))
+        _rebinding.do(found, sys._getframe(1))
 
     def begin(self) -> None:
         """Begin to count."""
@@ -416,6 +416,6 @@ _STAND_INS: list[tuple[Any, Any]] = [
 _rebinding = Rebinding()
 
 
-def learn() -> None:
-    """Find out what is to be replaced, once for all processes that are forked from this one."""
-    _rebinding.learn(_STAND_INS)
+def find_calls() -> Found:
+    """Find the file calls that modules keep references to, once for all processes that are forked from this one."""
+    return _rebinding.find(_STAND_INS)

@@ -327,7 +327,7 @@ class Waits:
         """Put the stand-ins in place."""
         if self._before:
             return
-        _rebinding.do(_STAND_INS, sys._getframe(1))
+        _rebinding.do(_rebinding.find(_STAND_INS), sys._getframe(1))
         for owner, name, stand_in in _METHODS:
             self._before.append((owner, name, getattr(owner, name)))
             setattr(owner, name, stand_in)

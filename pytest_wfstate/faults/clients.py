@@ -9,12 +9,14 @@ import contextlib
 import multiprocessing.connection as connection
 import os
 import signal
+import sys
 import traceback
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from pytest_wfstate.faults._turns import Made, Turns, learn
+from pytest_wfstate.faults._rebind import Found
+from pytest_wfstate.faults._turns import Made, Turns, find_calls
 from pytest_wfstate.faults.disk import Content, Home
 from pytest_wfstate.faults.fork import fork
 from pytest_wfstate.faults.fork_pickle import dumps, loads
@@ -53,6 +55,8 @@ class Processes:
         self._timeout = timeout
         self._mortal = mortal
         self._workers: dict[int, Worker] = {}
+        self._found = find_calls()
+        self._modules = len(sys.modules)
 
     def run(self, choices: Choices, *, lines: bool = False) -> Run:
         """Follow `choices`, and then let whoever runs run on as long as possible."""
@@ -77,10 +81,10 @@ class Processes:
             if worker.is_dead:
                 del self._workers[number]
         missing = [number for number in range(len(self._clients)) if number not in self._workers]
-        if missing:
-            learn()
+        if missing and self._modules != len(sys.modules):
+            self._modules, self._found = len(sys.modules), find_calls()
         for number in missing:
-            self._workers[number] = Worker(number, self._clients[number], self._home.path)
+            self._workers[number] = Worker(number, self._clients[number], self._home.path, self._found)
         for number in missing:
             self._workers[number].started()
 
@@ -195,14 +199,14 @@ class _Course:
 class Worker:
     """A client's process, seen from the test."""
 
-    def __init__(self, number: int, client: Callable[..., Any], home: Path) -> None:
+    def __init__(self, number: int, client: Callable[..., Any], home: Path, found: Found) -> None:
         self._number = number
         self.is_dead = False
         self._pipe, theirs = connection.Pipe()
         self.pid = fork()
         if self.pid == 0:
             self._pipe.close()
-            _Client(theirs, client, home).serve()
+            _Client(theirs, client, home).serve(found)
         theirs.close()
 
     def started(self) -> None:
@@ -246,10 +250,10 @@ class _Client:
         self._home = home
         self._turns = Turns(str(home), self._stop)
 
-    def serve(self) -> None:
+    def serve(self, found: Found) -> None:
         """Run the client as often as it is asked to. It does not return."""
         try:
-            self._turns.install()
+            self._turns.install(found)
             self._pipe.send_bytes(b"ready")
             while True:
                 self._wait()

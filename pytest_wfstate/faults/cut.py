@@ -269,6 +269,7 @@ class Cut:
         self._names = names
         self._files = files
         self.parts: list[Part] = [names, *files.values()]
+        self._seen: dict[Setting, frozenset[Node]] = {}
 
     @property
     def possible(self) -> int:
@@ -404,10 +405,11 @@ class Cut:
             ),
         )
 
-    @functools.cache  # noqa: B019 - a cut does not outlive its exploration
     def _linked(self, setting: Setting) -> frozenset[Node]:
         """Give the nodes that some name stands for."""
-        return frozenset(self._names.entries(setting).values())
+        if setting not in self._seen:
+            self._seen[setting] = frozenset(self._names.entries(setting).values())
+        return self._seen[setting]
 
     def _flushed(self, node: Node, setting: Setting) -> int:
         """Tell up to where a kept rename over another file has brought this file's data along: ext4 does that."""

@@ -41,7 +41,6 @@ __tracebackhide__ = True
 
 FAILURES = (Exception, SystemExit, pytest.fail.Exception)
 _GRACE = 0.2  # seconds for the threads of a workload to end after it has
-_SAMPLES = 4  # at the least, where so many disks were tried
 _MOST_ADVICE = 5
 _COUNTED = 500  # disks that are checked to tell how much an fsync would mend
 REPLAYED = "This is one disk, replayed."
@@ -67,12 +66,14 @@ class Bounds:
     seconds: float
     losses: float = MOST
     """Ways to lose of one file, or of the names, that are looked at, at one point of the run."""
+    samples: int = 4
+    """Disks that are checked once more, in a fresh process."""
 
 
 PROFILES = {
-    "quick": Bounds(500, 2),
+    "quick": Bounds(500, 2, samples=2),
     "default": Bounds(20_000, 20),
-    "thorough": Bounds(float("inf"), float("inf"), float("inf")),
+    "thorough": Bounds(float("inf"), float("inf"), float("inf"), samples=16),
 }
 
 
@@ -140,7 +141,7 @@ class Explorer:
 
     def __init__(self, task: Task) -> None:
         self._task = task
-        self._sample = _Sample()
+        self._sample = _Sample(task.bounds.samples)
         self._began = self._exploring_since = now()
         self._fresh: FreshProcess | None = None
         self.tally = Tally(time_left=self._in_time, most=task.bounds.losses)
@@ -226,7 +227,7 @@ class Explorer:
             tried += [state] if task.depth > 1 else []
         if task.depth > 1:
             yield from self._explore_recoveries(life, tried)
-        for state in self._sample.states:
+        for state in self._sample.states[: task.bounds.samples]:
             self._compare(state, None)
 
     def within_bounds(self, states: Iterable[State], share: float = 1) -> Iterator[State]:
@@ -433,19 +434,35 @@ class Explorer:
 
 
 class _Sample:
-    """Some states, spread evenly over all that were tried."""
+    """Some states of all that were tried, at most so many.
 
-    def __init__(self) -> None:
-        self.states: list[State] = []
+    The first is that of a run which nothing interrupted. The next is the one that most was promised of and that lost
+    most: what memory holds helps it most. The others are spread evenly.
+    """
+
+    def __init__(self, most: int) -> None:
+        self._spread: list[State] = []
+        self._room = max(1, most - 1)
         self._count = 0
         self._stride = 1
+        self._worst: State | None = None
+        self._badness = (0, 0)
+
+    @property
+    def states(self) -> list[State]:
+        worst = [self._worst] if self._worst and self._worst not in self._spread else []
+        return [*self._spread[:1], *worst, *self._spread[1:]]
 
     def take(self, state: State) -> None:
-        if self._count % self._stride == 0:
-            self.states.append(state)
-            if len(self.states) == 2 * _SAMPLES:
-                del self.states[1::2]
-                self._stride *= 2
+        if state.cut.markers >= self._badness[0]:
+            badness = (state.cut.markers, len(state.lost()))
+            if badness > self._badness:
+                self._worst, self._badness = state, badness
+        if self._count % self._stride == 0 and len(self._spread) == self._room:
+            del self._spread[1::2]
+            self._stride *= 2
+        if self._count % self._stride == 0 and len(self._spread) < self._room:
+            self._spread.append(state)
         self._count += 1
 
 

@@ -119,7 +119,7 @@ class Recorder:
             self._began = time.clock_gettime_ns(time.CLOCK_REALTIME)
             _audit.add_hook()
             try:
-                _rebinding.do([*_PAIRS, *_threads.pairs()], sys._getframe(1))
+                _rebinding.do(_rebinding.find([*_PAIRS, *_threads.pairs()]), sys._getframe(1))
                 _threads.follow_threads()
                 switch.recorder = self
             except BaseException:

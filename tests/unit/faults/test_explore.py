@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import inspect
 import math
 import os
@@ -15,7 +16,7 @@ import pytest
 
 from pytest_wfstate import Crash, CrashBug, Disk, Exploration
 from pytest_wfstate.faults import explore
-from pytest_wfstate.faults.cut import Model
+from pytest_wfstate.faults.cut import Cut, Model
 from pytest_wfstate.faults.explore import PROFILES, Bounds, CheckFails
 from pytest_wfstate.faults.lab import Settings
 from pytest_wfstate.faults.ops import HOME, PAGE, Create, Fsync, Trace, Tree, Write
@@ -31,6 +32,11 @@ def accept(_: Disk) -> None:
 
 def _equal(one: object, other: object) -> None:
     assert one == other
+
+
+def _cuts_in_memory() -> int:
+    gc.collect()
+    return sum(type(one) is Cut for one in gc.get_objects())
 
 
 class Tried(list[tuple[dict[str, bytes | None], list[Any]]]):
@@ -558,7 +564,8 @@ class TestBounds:
         assert bool(explored.skipped) == skipped
 
     def test_there_is_none_in_the_thorough_profile(self) -> None:
-        assert PROFILES["thorough"] == Bounds(math.inf, math.inf, math.inf)
+        bounds = PROFILES["thorough"]
+        assert (bounds.states, bounds.seconds, bounds.losses) == (math.inf, math.inf, math.inf)
 
     def test_one_disk_is_checked_at_the_least(self, lab: Lab) -> None:
         assert lab(bounds=Bounds(0, -1)).explore(three_notes, accept).tried == 1
@@ -591,6 +598,11 @@ class TestSeveralExplorations:
 
         crash.explore(workload, accept)
         crash.explore(workload, accept)
+
+    def test_none_of_them_is_kept_in_memory(self, crash: Crash) -> None:
+        before = _cuts_in_memory()
+        crash.explore(three_notes, accept)
+        assert _cuts_in_memory() <= before
 
     def test_each_finds_the_world_as_it_was(self, crash: Crash) -> None:
         ledger = crash.world([])

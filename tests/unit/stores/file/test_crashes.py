@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterator
 
 import pytest
 
 from pytest_wfstate import Crash, CrashBug
-from pytest_wfstate.faults import explore
 from pytest_wfstate.faults.explore import PROFILES
 from pytest_wfstate.faults.lab import Settings
 from pytest_wfstate.stores.file import _journal, effects, paused, runs, snapshots
@@ -28,14 +28,13 @@ def a_world_without_chance() -> Iterator[None]:
             patch.setattr(module, "now", CLOCK)
         patch.setattr(snapshots, "new_run_id", lambda: FORK)
         patch.setattr(_journal, "_LEAST_CHANGES", 2)
-        patch.setattr(explore, "_SAMPLES", 1)  # that are checked afresh: all tests have the same check
         yield
 
 
 @pytest.fixture
 def crash() -> Iterator[Crash]:
     """A lab without bounds: every disk is looked at, however slow the machine."""
-    lab = Crash(Settings(bounds=PROFILES["thorough"]))
+    lab = Crash(Settings(bounds=dataclasses.replace(PROFILES["thorough"], samples=1)))  # all have the same check
     yield lab
     lab.close()
 
