@@ -62,23 +62,83 @@ def test_paused(paused_store: PausedStore) -> None:
     samples.nothing()
 """
 
+RIGHT_SUITE = """
+from pathlib import Path
+
+from pytest_wfstate import FilePausedStore, PausedWorkflow
+from pytest_wfstate.suites import PausedSuite
+
+class TestStore(PausedSuite):
+    level = "safe"
+    medium = "disk"
+    known_failures = {"paused.list.sorted": "see #12"}
+
+    def open(self, home: Path) -> FilePausedStore:
+        return FilePausedStore(home)
+
+    def close(self, store: FilePausedStore) -> None:
+        store.close()
+
+    def encode(self, record: PausedWorkflow) -> dict[str, object]:
+        return record.model_dump()
+
+    def decode(self, value: dict[str, object]) -> PausedWorkflow:
+        return PausedWorkflow.model_validate(value)
+
+    def normalise(self, record: PausedWorkflow) -> PausedWorkflow:
+        return record
+
+class TestAsync(PausedSuite):
+    async def open(self, home: Path) -> FilePausedStore:
+        return FilePausedStore(home)
+
+    async def close(self, store: FilePausedStore) -> None:
+        store.close()
+"""
+
+WRONG_SUITE = """
+from pytest_wfstate.suites import PausedSuite
+
+class TestStore(PausedSuite):
+    level = "high"
+    known_failures = ["paused.list.sorted"]
+"""
+
+FILES = {
+    "test_right.py": RIGHT,
+    "test_wrong.py": WRONG,
+    "test_right_suite.py": RIGHT_SUITE,
+    "test_wrong_suite.py": WRONG_SUITE,
+}
+
 
 @pytest.fixture(scope="module")
 def told(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
-    """Give the complaints of mypy about a file that is right and one that is wrong."""
+    """Give the complaints of mypy about files that are right and files that are wrong."""
     folder = tmp_path_factory.mktemp("typing")
-    Path(folder, "test_right.py").write_text(RIGHT)
-    Path(folder, "test_wrong.py").write_text(WRONG)
-    command = [sys.executable, "-m", "mypy", "--strict", "--config-file=", "test_right.py", "test_wrong.py"]
+    for name, text in FILES.items():
+        Path(folder, name).write_text(text)
+    command = [sys.executable, "-m", "mypy", "--strict", "--config-file=", *FILES]
     result = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
     assert not result.stderr
-    return result.stdout.splitlines()
+    return [line for line in result.stdout.splitlines() if ": error: " in line]
+
+
+def _lines(told: list[str], name: str) -> list[str]:
+    return [line.split(":")[1] for line in told if line.startswith(f"{name}:")]
 
 
 def test_right_use_of_every_public_name_passes(told: list[str]) -> None:
-    assert [line for line in told if line.startswith("test_right.py")] == []
+    assert _lines(told, "test_right.py") == []
 
 
 def test_wrong_use_is_found(told: list[str]) -> None:
-    lines = [line.split(":")[1] for line in told if line.startswith("test_wrong.py") and ": error: " in line]
-    assert lines == ["5", "6", "7", "8"]
+    assert _lines(told, "test_wrong.py") == ["5", "6", "7", "8"]
+
+
+def test_a_suite_may_say_what_it_opens(told: list[str]) -> None:
+    assert _lines(told, "test_right_suite.py") == []
+
+
+def test_wrong_settings_of_a_suite_are_found(told: list[str]) -> None:
+    assert _lines(told, "test_wrong_suite.py") == ["5", "6"]
