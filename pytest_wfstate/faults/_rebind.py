@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import operator
 import os
 import sys
 import types
@@ -55,11 +56,34 @@ class _Known:
     places: list[Place]
 
 
+@dataclasses.dataclass(slots=True)
+class _Seen:
+    """The modules that were looked into: mostly nothing has changed, and that should be told quickly."""
+
+    modules: list[Any]
+    names: list[dict[str, Any]]
+    sizes: list[int]
+
+    @classmethod
+    def now(cls) -> _Seen:
+        modules = list(sys.modules.values())
+        names = [_names(module) for module in modules if _is_module(module)]
+        return cls(modules, names, list(map(len, names)))
+
+    def is_all(self) -> bool:
+        """Tell whether these are all there are, with as many names as then."""
+        now = list(sys.modules.values())
+        same = len(now) == len(self.modules) and all(map(operator.is_, now, self.modules))
+        return same and list(map(len, self.names)) == self.sizes
+
+
 class Rebinding:
     """References to real calls, exchanged by `do` for stand-ins, where `find` found some, and put back by `undo`."""
 
     def __init__(self) -> None:
         self._known: dict[str, _Known] = {}
+        self._seen = _Seen([], [], [])
+        self._places: list[Place] = []
         self._done: list[Place] = []
         self._added: list[tuple[set[Any], Any]] = []
         self._back: Swaps = {}
@@ -91,6 +115,8 @@ class Rebinding:
                 place.put(place.old)
         self._added.clear()
         self._done.clear()
+        if self._seen.is_all():
+            return
         for name, module in list(sys.modules.items()):
             if self._is_new(name, module):
                 for place in _places(name, _names(module), self._back):
@@ -104,6 +130,8 @@ class Rebinding:
 
     def _look(self, swaps: Swaps) -> list[Place]:
         """Find the places in all modules, looking only into those that are new or have changed."""
+        if self._seen.is_all():
+            return self._places
         known = {}
         for name, module in list(sys.modules.items()):
             if self._is_new(name, module):
@@ -112,13 +140,19 @@ class Rebinding:
             elif name in self._known:
                 known[name] = self._known[name]
         self._known = known
-        return [place for module in known.values() for place in module.places]
+        self._places = [place for module in known.values() for place in module.places]
+        self._seen = _Seen.now()
+        return self._places
 
     def _is_new(self, name: str, module: Any) -> bool:
-        if not issubclass(type(module), types.ModuleType) or name.startswith(_OURS):
+        if not _is_module(module) or name.startswith(_OURS):
             return False
         known = self._known.get(name)
         return known is None or known.module is not module or known.names != len(_names(module))
+
+
+def _is_module(module: Any) -> bool:
+    return issubclass(type(module), types.ModuleType)  # isinstance would wake up whatever is lazy
 
 
 def _names(module: Any) -> dict[str, Any]:

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import functools
 import inspect
 import os
-import signal
 import threading
-from collections.abc import Awaitable, Callable, Iterable, Iterator
+from collections.abc import Awaitable, Callable, Iterable
 from typing import Any, NoReturn
 
 import pytest
@@ -19,6 +17,7 @@ from pytest_wfstate.contracts.records import Record
 from pytest_wfstate.errors import AdapterFails, Hangs
 from pytest_wfstate.oracle.history import Outcome, Returned
 from pytest_wfstate.oracle.specification import REFUSALS, plain, refused
+from pytest_wfstate.suites.alarm import Alarm, TimeIsUp
 from pytest_wfstate.suites.words import call_in_words, short
 
 __tracebackhide__ = True
@@ -27,10 +26,6 @@ NOT_OFFERED = "not offered"
 """How the reason begins why a clause is skipped."""
 _LESS_PATIENCE = 2.0
 """Seconds for a call of a store that hung before in the same test: what finds the smallest case tries it many times."""
-
-
-class _TimeIsUp(BaseException):
-    """Interrupts a call. No `except Exception` or `except OSError` of a store that tries again and again stops it."""
 
 
 class Driver:
@@ -44,7 +39,7 @@ class Driver:
         normalise: Callable[[Any], Any] = lambda record: record,
         required: Iterable[str] = (),
     ) -> None:
-        self._timeout = timeout
+        self._alarm = Alarm(timeout)
         self._encode = encode
         self._decode = decode
         self.normalise = normalise
@@ -84,21 +79,22 @@ class Driver:
             Hangs: it did not come back in time.
         """
         try:
-            with _alarm(self._timeout):
+            with self._alarm:
                 result = function()
                 if not inspect.isawaitable(result):
                     return result
                 # Not Runner.run: it sets a signal handler each time, which has the whole result shown to nobody.
                 return self._runner().get_loop().run_until_complete(_awaited(result))
-        except _TimeIsUp as error:
-            waited, self._timeout = self._timeout, min(self._timeout, _LESS_PATIENCE)
+        except TimeIsUp as error:
+            waited, self._alarm.seconds = self._alarm.seconds, min(self._alarm.seconds, _LESS_PATIENCE)
             raise Hangs(
                 f"{name} did not come back in {waited:g} s. It may wait for a lock that is never freed. "
                 "If the store is only slow, give --wfstate-timeout=SECONDS."
             ).with_traceback(error.__traceback__) from None
 
     def close(self) -> None:
-        """Close the event loops of this process."""
+        """Close the event loops of this process, and let go of the alarm."""
+        self._alarm.close()
         for (pid, _), runner in self._runners.items():
             if pid == os.getpid():
                 runner.close()
@@ -166,22 +162,3 @@ def _adapted(name: str, adapt: Callable[[Any], Any], value: Any) -> Any:
 
 async def _awaited(result: Awaitable[Any]) -> Any:
     return await result
-
-
-@contextlib.contextmanager
-def _alarm(seconds: float) -> Iterator[None]:
-    """Interrupt what takes too long, where that is possible: in the main thread of a process on Unix."""
-    if not hasattr(signal, "setitimer") or threading.current_thread() is not threading.main_thread():
-        yield
-        return
-
-    def ring(*_: object) -> None:
-        raise _TimeIsUp
-
-    handler = signal.signal(signal.SIGALRM, ring)
-    left, interval = signal.setitimer(signal.ITIMER_REAL, seconds)
-    try:
-        yield
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, left, interval)
-        signal.signal(signal.SIGALRM, handler)
