@@ -33,7 +33,7 @@ from pytest_wfstate.faults.servers.redis import RedisServer
 
 LIMIT_OF_GROWTH, LIMIT_OF_CROWDS, LIMIT_OF_PEERS = 1.5, 2.0, 1.0
 CALLS, ROUNDS, BLOCKS, PICKED = 200, 3, 15, 50
-UNCOUNTED, TURNS = 50, 2_000
+UNCOUNTED, TURNS = 1_000, 2_000
 FEW = 100
 CONTRACTS = ("EffectStore", "PausedStore", "ResumeStore", "SnapshotStore", "RunStore")
 
@@ -227,9 +227,9 @@ def crowds(backend: Backend, many: int) -> list[Row]:
 def against_langgraph(home: Path) -> list[Row]:
     """Compare the save of a snapshot in SQLite with what langgraph's savers take for the same values.
 
-    They take turns, call by call: a disk is not as fast at one moment as at another. The first turns, in which tables
-    are made, do not count. Ours is async. It is compared with their async saver as it is, and with their blocking one
-    without its thread.
+    Each makes its record of the values, and saves it. They take turns, call by call: a disk is not as fast at one
+    moment as at another. The first turns do not count: tables are made in them, and logs grow to their size. Ours is
+    async. It is compared with their async saver as it is, and with their blocking one without its thread.
     """
     if importlib.util.find_spec("langgraph") is None:
         print("\nlanggraph-checkpoint-sqlite is not installed: nothing to compare with")

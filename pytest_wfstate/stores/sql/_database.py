@@ -60,6 +60,19 @@ class Database:
         self._get_ready()
         return self._twice(lambda: self._look(lambda transaction: self._in_one_moment(transaction, work)))
 
+    def change(self, statement: Statement, values: Values) -> None:
+        """Make one statement that changes something, in one step.
+
+        Raises:
+            LostConnection: as `write` does.
+
+        """
+        if not self.dialect.alone_is_one_step:
+            self.write(lambda transaction: transaction.execute(statement, values))
+            return
+        self._get_ready()
+        self._twice(lambda: self._change_alone(statement, values))
+
     def write(self, work: Work[T], lock: str | None = None) -> T:
         """Do work in one step: all of it, or nothing.
 
@@ -91,6 +104,10 @@ class Database:
     def _in_one_moment(self, transaction: Transaction, work: Work[T]) -> T:
         self.dialect.begin(transaction, writes=False)
         return work(transaction)
+
+    def _change_alone(self, statement: Statement, values: Values) -> None:
+        with self.dialect.call(writes=True), Loan(self._connections) as transaction:
+            transaction.execute(statement, values)
 
     def _change(self, work: Work[T], lock: str | None) -> T:
         with self.dialect.call(writes=True), Loan(self._connections) as transaction:

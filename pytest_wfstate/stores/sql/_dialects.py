@@ -42,6 +42,8 @@ class Dialect(Protocol):
     """Writes statements, with named values."""
     has_table: ClassVar[Statement]
     """Gives a row if there is a table called `name`."""
+    alone_is_one_step: ClassVar[bool]
+    """Whether a statement needs no transaction around it: nobody can lose the answer, and not know what came of it."""
 
     def find(self) -> None:
         """Prepare the place where the database is, before the first connection to it."""
@@ -69,6 +71,7 @@ class Dialect(Protocol):
 class Sqlite:
     """SQLite: one writer at a time; a log (WAL) beside the database lets others read meanwhile."""
 
+    alone_is_one_step: ClassVar[bool] = True
     insert: ClassVar[Callable[..., Any]] = staticmethod(sqlite.insert)
     writer: ClassVar[Writer] = pysqlite.dialect(paramstyle="named")
     has_table: ClassVar[Statement] = Statement(
@@ -90,8 +93,12 @@ class Sqlite:
         return self._writing if writes else self._reading
 
     def take(self, transaction: Transaction) -> None:
-        if transaction.driver.in_transaction:  # an engine of the user's may begin one by itself
+        driver = transaction.driver
+        if driver.in_transaction:
             transaction.say("ROLLBACK")
+        if driver.isolation_level is not None:  # one of the user's engine: it would begin one at each change
+            transaction.pooled.info[_BEGINS] = driver.isolation_level
+            driver.isolation_level = None
         if _READY not in transaction.pooled.info:
             transaction.say("PRAGMA synchronous=FULL")
             self._keep_log(transaction)
@@ -100,6 +107,8 @@ class Sqlite:
     def give_back(self, transaction: Transaction) -> None:
         if transaction.driver.in_transaction:
             transaction.driver.rollback()
+        if _BEGINS in transaction.pooled.info:
+            transaction.driver.isolation_level = transaction.pooled.info[_BEGINS]
 
     def begin(self, transaction: Transaction, *, writes: bool, lock: str | None = None) -> None:  # noqa: ARG002
         # Who writes has the database for itself, so there is nothing else to lock.
@@ -135,6 +144,7 @@ class Sqlite:
 class Postgres:
     """PostgreSQL."""
 
+    alone_is_one_step: ClassVar[bool] = False
     insert: ClassVar[Callable[..., Any]] = staticmethod(postgresql.insert)
     writer: ClassVar[Writer] = psycopg.dialect()  # type: ignore[no-untyped-call]
     # Asked of the catalogue itself: what knows a table by its name may not have heard yet that another has made it.

@@ -64,9 +64,10 @@ def _model(url: URL) -> Engine:
 
 
 def _arguments(url: URL) -> dict[str, Any]:
+    # Transactions begin when a store says so.
     if url.get_backend_name() != "sqlite":
-        return {"autocommit": True}  # transactions begin when a store says so
-    return {} if "timeout" in url.query else {"timeout": _BUSY_SECONDS}
+        return {"autocommit": True}
+    return {"isolation_level": None} | ({} if "timeout" in url.query else {"timeout": _BUSY_SECONDS})
 
 
 def _parsed(where: object) -> URL:

@@ -82,12 +82,17 @@ def parse(kind: type[R], text: Any, table: Table, row: Row, row_of: Callable[[R]
         CorruptRecord: the row does not hold such a record, or holds that of another.
 
     """
-    where = f"table {table.name}, row {_shown(row)}"
+    where = place(table, row)
     record = kind.from_json(text, where)
     own = row_of(record)
     if any(row[name] != value for name, value in own.items()):
         raise CorruptRecord(where, f"it is the record of row {_shown(own)}")
     return record
+
+
+def place(table: Table, row: Row) -> str:
+    """Say where a record is."""
+    return f"table {table.name}, row {_shown(row)}"
 
 
 def _shown(row: Row) -> str:

@@ -88,7 +88,7 @@ class SqlPausedStore(SqlStore[_Statements], PausedStore):
         paused = PausedWorkflow.checked(paused)
         check_id("run id", paused.run_id)
         row = {**_row(paused), "run_id": paused.run_id, "record": paused.to_json()}
-        self._database.write(lambda transaction: transaction.execute(self._sql.put, row))
+        self._database.change(self._sql.put, row)
 
     def load(self, run_id: str) -> PausedWorkflow | None:
         row = {"run": key(check_id("run id", run_id))}
@@ -134,7 +134,7 @@ class SqlPausedStore(SqlStore[_Statements], PausedStore):
 
     def remove(self, run_id: str) -> None:
         row = {"run": key(check_id("run id", run_id))}
-        self._database.write(lambda transaction: transaction.execute(self._sql.drop, of(row)))
+        self._database.change(self._sql.drop, of(row))
 
     def list(self) -> builtins.list[str]:
         return sorted(run_id for (run_id,) in self._database.ask(self._sql.list, {}).rows)

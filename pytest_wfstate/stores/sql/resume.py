@@ -36,7 +36,7 @@ class SqlResumeStore(SqlStore[_Statements], ResumeStore):
         point = ResumePoint.checked(point)
         check_id("run id", point.run_id)
         row = {**_row(point), "record": point.to_json()}
-        self._database.write(lambda transaction: transaction.execute(self._sql.put, row))
+        self._database.change(self._sql.put, row)
 
     def load(self, run_id: str) -> ResumePoint | None:
         row = {"run": key(check_id("run id", run_id))}
@@ -45,7 +45,7 @@ class SqlResumeStore(SqlStore[_Statements], ResumeStore):
 
     def delete(self, run_id: str) -> None:
         row = {"run": key(check_id("run id", run_id))}
-        self._database.write(lambda transaction: transaction.execute(self._sql.drop, of(row)))
+        self._database.change(self._sql.drop, of(row))
 
 
 def _row(point: ResumePoint) -> dict[str, str]:

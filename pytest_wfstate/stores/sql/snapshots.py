@@ -22,12 +22,13 @@ from pytest_wfstate.contracts.snapshots import (
     new_run_id,
     no_source,
 )
+from pytest_wfstate.errors import CorruptRecord
 from pytest_wfstate.stores.base import threaded
 from pytest_wfstate.stores.sql import _rows
 from pytest_wfstate.stores.sql._rows import Row, of
 from pytest_wfstate.stores.sql._schema import Json, Key, key
 from pytest_wfstate.stores.sql._statements import Transaction
-from pytest_wfstate.stores.sql.base import SqlStore, Statements, parse
+from pytest_wfstate.stores.sql.base import SqlStore, Statements, parse, place
 
 
 class _Statements(Statements):
@@ -39,19 +40,19 @@ class _Statements(Statements):
             Column("workflow", Key, primary_key=True),
             Column("run", Key, primary_key=True),
             Column("super_step", Key, primary_key=True),
-            Column("meta", Json, nullable=False),
+            Column("timestamp_ms", Json, nullable=False),
             Column("record", Json, nullable=False),
         )
         run, order = ("workflow", "run"), self.snapshots.c.super_step
-        self.put = self._statement(_rows.put(insert(self.snapshots), "meta", "record"))
+        self.put = self._statement(_rows.put(insert(self.snapshots), "timestamp_ms", "record"))
         self.get = self._statement(_rows.get(self.snapshots, "record"))
         latest = _rows.get(self.snapshots, "super_step", "record", by=run).order_by(order.desc())
         self.latest = self._statement(latest.limit(1))
-        self.list = self._statement(_rows.get(self.snapshots, "super_step", "meta", by=run).order_by(order))
+        self.list = self._statement(_rows.get(self.snapshots, "super_step", "timestamp_ms", by=run).order_by(order))
 
 
 class SqlSnapshotStore(SqlStore[_Statements], SnapshotStore):
-    """Keeps snapshots in the table `wfstate_snapshots`, beside each its line in a listing. `new_id` names forks."""
+    """Keeps snapshots in the table `wfstate_snapshots`. `new_id` names forks."""
 
     statements = _Statements
 
@@ -69,7 +70,7 @@ class SqlSnapshotStore(SqlStore[_Statements], SnapshotStore):
     @threaded
     def save(self, snapshot: Snapshot) -> None:
         snapshot = check_snapshot(snapshot)
-        self._database.write(lambda transaction: self._save(transaction, snapshot))
+        self._database.change(self._sql.put, _whole(snapshot))
 
     @threaded
     def load(self, key: CheckpointKey) -> Snapshot | None:
@@ -87,10 +88,18 @@ class SqlSnapshotStore(SqlStore[_Statements], SnapshotStore):
     def list(self, workflow_id: str, run_id: RunId) -> builtins.list[CheckpointMeta]:
         run = _run(workflow_id, run_id)
         found = self._database.ask(self._sql.list, of(run)).rows
-        return [
-            parse(CheckpointMeta, text, self._sql.snapshots, {**run, "super_step": super_step}, _row)
-            for super_step, text in found
-        ]
+        return [self._meta(workflow_id, run_id, *row) for row in found]
+
+    def _meta(self, workflow_id: str, run_id: RunId, super_step: str, timestamp_ms: Any) -> CheckpointMeta:
+        try:
+            taken = int(timestamp_ms)
+            return CheckpointMeta(
+                workflow_id=workflow_id, run_id=run_id, super_step=int(super_step), timestamp_ms=taken
+            )
+        except ValueError:
+            row = {**_run(workflow_id, run_id), "super_step": super_step}
+            where = place(self._sql.snapshots, row)
+            raise CorruptRecord(where, f"its time is {timestamp_ms!r}, which is no number of milliseconds") from None
 
     @threaded
     def fork(self, source: CheckpointKey, edits: Edits = ()) -> RunId:
@@ -104,12 +113,8 @@ class SqlSnapshotStore(SqlStore[_Statements], SnapshotStore):
             raise no_source(source)
         snapshot = self._parse(text, _row(source))
         fork = snapshot.forked(self._new_id(), edits, milliseconds(self._clock()))
-        self._save(transaction, fork)
+        transaction.execute(self._sql.put, _whole(fork))
         return fork.key.run_id
-
-    def _save(self, transaction: Transaction, snapshot: Snapshot) -> None:
-        texts = {"meta": snapshot.meta().to_json(), "record": snapshot.to_json()}
-        transaction.execute(self._sql.put, {**_row(snapshot.key), **texts})
 
     def _parse(self, text: Any, row: Row) -> Snapshot:
         return parse(Snapshot, text, self._sql.snapshots, row, lambda snapshot: _row(snapshot.key))
@@ -119,6 +124,10 @@ def _run(workflow_id: str, run_id: RunId) -> dict[str, str]:
     return {"workflow": key(check_id("workflow id", workflow_id)), "run": key(check_id("run id", run_id))}
 
 
-def _row(one: CheckpointKey | CheckpointMeta) -> dict[str, str]:
+def _whole(snapshot: Snapshot) -> dict[str, Any]:
+    return {**_row(snapshot.key), "timestamp_ms": str(snapshot.timestamp_ms), "record": snapshot.to_json()}
+
+
+def _row(one: CheckpointKey) -> dict[str, str]:
     # Neither database has integers up to 2**64 - 1. As text of one length they sort alike.
     return {"workflow": key(one.workflow_id), "run": key(one.run_id), "super_step": f"{one.super_step:020}"}

@@ -12,7 +12,7 @@ PLACES = {
     "paused": ("paused", "run", ["record"]),
     "resume": ("resume", "run", ["record"]),
     "runs": ("runs", "run", ["record"]),
-    "snapshots": ("snapshots", "run", ["record", "meta"]),
+    "snapshots": ("snapshots", "run", ["record", "timestamp_ms"]),
 }
 
 

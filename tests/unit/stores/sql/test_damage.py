@@ -123,6 +123,17 @@ def test_a_damaged_snapshot_hides_no_other(place: Place) -> None:
         assert store.load(KEY) == samples.snapshot("a", 2)
 
 
+def test_a_time_that_is_none_is_told(place: Place) -> None:
+    fill(place)
+    execute(place, f"UPDATE {place.prefix}_snapshots SET timestamp_ms = 'noon' WHERE super_step LIKE '%2'")
+    with as_sync(place.open(SqlSnapshotStore)) as store:
+        with pytest.raises(
+            CorruptRecord, match=r"row workflow='wf', run='a', super_step='0{19}2' cannot be read: its time is b?'noon'"
+        ):
+            store.list("wf", "a")
+        assert store.load(KEY) == samples.snapshot("a", 2)
+
+
 def test_a_claim_without_a_time_counts_as_old(place: Place) -> None:
     fill(place)
     with place.open(SqlPausedStore) as store:
