@@ -14,7 +14,7 @@ pytest_plugins = ["pytester"]
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_configure(config: pytest.Config) -> None:
-    """Keep the folders of tests in memory, and in another one what the many Pythons compile that tests start.
+    """Keep the folders of tests in memory, and let the many Pythons that tests start keep what they compile.
 
     Stores sync thousands of times, and what tests show of them does not hang on the disk. An environment may tell
     Python to keep nothing that it compiles: then each that starts would compile everything.
@@ -25,5 +25,4 @@ def pytest_configure(config: pytest.Config) -> None:
         home = stack.enter_context(memory_home()).path
         config.add_cleanup(stack.pop_all().close)
     config.option.basetemp = config.option.basetemp or str(home / "tests")
-    os.environ["PYTHONPYCACHEPREFIX"] = str(home / "compiled")
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)

@@ -56,6 +56,8 @@ TESTS = [block for block in blocks("python") if IS_TEST.search(block.code) and b
 SCRIPTS = [block for block in blocks("python") if not IS_TEST.search(block.code)]
 
 
+QUICK = " and ".join(f"not wfstate(fault='{fault}')" for fault in ("kill", "race", "errors", "server"))
+"""What is asked of suites: what takes longer is asked of the same stores elsewhere."""
 INI = "[pytest]\nwfstate_profile = quick\nasyncio_default_fixture_loop_scope = function"
 
 
@@ -63,7 +65,7 @@ INI = "[pytest]\nwfstate_profile = quick\nasyncio_default_fixture_loop_scope = f
 def test_a_test_in_the_documents_passes(pytester: pytest.Pytester, block: Block) -> None:
     pytester.makeini(INI)
     pytester.path.joinpath("test_example.py").write_text(block.code)
-    outcomes = pytester.runpytest_inprocess().parseoutcomes()
+    outcomes = pytester.runpytest_inprocess("-m", QUICK).parseoutcomes()
     assert outcomes.keys() <= {"passed", "skipped", "xfailed", "deselected"}
 
 

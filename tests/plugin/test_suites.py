@@ -534,9 +534,12 @@ globals().update({f"Test{contract.capitalize()}": suite_of(suite) for contract, 
 """
 
 
+KILLED = "wfstate(contract='snapshots', fault='kill')"
+
+
 def test_all_suites_pass_in_two_processes_without_a_plugin_for_async_tests(pytester: pytest.Pytester) -> None:
     pytester.makepyfile(ALL)
-    options = ("-n", "2", "-p", "no:asyncio", "-p", "no:anyio", "-m", f"{CORE} or wfstate(fault='kill')")
+    options = ("-n", "2", "-p", "no:asyncio", "-p", "no:anyio", "-m", f"{CORE} or {KILLED}")
     result = pytester.runpytest_subprocess(*options)
     assert set(outcomes(result)) == {"passed"}
     result.stdout.fnmatch_lines(["wfstate: TestSnapshots: core 9/9, safe */*"])

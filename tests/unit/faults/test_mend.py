@@ -209,13 +209,10 @@ class TestSqlite:
         ("journal_mode", "synchronous", "model", "advised"),
         [
             ("delete", "full", "ext4", ["EXTRA"]),
-            ("delete", "full", "posix", ["EXTRA"]),
-            ("delete", "off", "ext4", ["EXTRA"]),
             ("delete", "off", "posix", ["FULL", "EXTRA"]),
             ("truncate", "normal", "posix", ["FULL"]),
             ("wal", "normal", "ext4", ["FULL"]),
             ("wal", "normal", "posix", ["FULL"]),
-            ("wal", "off", "posix", ["FULL"]),
         ],
     )
     def test_is_told_a_pragma_until_it_is_sound(

@@ -40,15 +40,9 @@ def crash() -> Iterator[Crash]:
 
 
 @pytest.mark.parametrize("scenario", SCENARIOS, ids=str)
-def test_a_crash_leaves_all_that_was_acknowledged_and_a_store_that_works(crash: Crash, scenario: Scenario) -> None:
-    """Under posix, which allows all that the other models do."""
-    trial = Trial(crash, scenario)
-    result = crash.explore(trial.workload, trial.check, setup=trial.setup, model="posix")
-    assert result.skipped == 0
-
-
-@pytest.mark.parametrize("scenario", SCENARIOS, ids=str)
-def test_a_crash_of_the_same_call_once_more_does_no_harm(crash: Crash, scenario: Scenario) -> None:
+def test_a_crash_leaves_all_that_was_acknowledged_and_one_of_the_same_call_does_too(
+    crash: Crash, scenario: Scenario
+) -> None:
     """Under posix, which allows all that the other models do."""
     trial = Trial(crash, scenario, repeat)
     result = crash.explore(trial.workload, trial.check, setup=trial.setup, model="posix", depth=2)

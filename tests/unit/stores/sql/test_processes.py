@@ -1,4 +1,4 @@
-"""Workers at the same time: real processes on one database, and a real kill."""
+"""Workers at the same time: real processes on one database."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def workers() -> Iterator[list[Worker]]:
             worker.end()
 
 
-@pytest.mark.parametrize("time", range(8))
+@pytest.mark.parametrize("time", range(3))
 def test_processes_that_begin_at_once_make_the_tables_once(place: Place, workers: list[Worker], time: int) -> None:
     for number, worker in enumerate(workers):
         worker.start("begin", place, number)
@@ -126,23 +126,3 @@ def test_no_run_is_claimed_by_two_processes(place: Place, workers: list[Worker])
         assert claimed == Counter(range(60))
         assert store.recover_orphaned() == 0
         assert store.list() == []
-
-
-@pytest.mark.parametrize("acknowledged", [1, 50])
-def test_what_a_killed_process_was_acknowledged_is_there_and_work_goes_on(place: Place, acknowledged: int) -> None:
-    worker = Worker()
-    assert worker.said() == []
-    worker.start("mark", place, 0, 0)
-    said = worker.said(at_most=acknowledged)
-
-    worker.process.kill()
-    said += worker.said()
-    worker.end()
-
-    with as_sync(place.open(SqlEffectStore)) as store:
-        items = [effect.tool_use_id for effect in store.load_checkpoint("a").side_effects_log]
-        assert said == list(range(len(said)))
-        assert items == [f"use-{n}" for n in range(len(items))]
-        assert acknowledged <= len(said) <= len(items) <= len(said) + 1
-        store.mark_step_complete("a", "more", samples.effect("more"))
-        assert store.load_checkpoint("a").step_index == len(items) + 1
