@@ -93,7 +93,6 @@ class {name}(pkgutil.resolve_name({target!r})):
     pass
 """
 _ZOO = """
-from hypothesis import Phase
 from pytest_wfstate.suites import SUITES
 from pytest_wfstate.suites.caught import suite_of
 from pytest_wfstate.zoo import ANIMALS
@@ -102,7 +101,7 @@ for animal in ANIMALS:
     if animal.name in {names!r}:
         suite = suite_of(animal, SUITES)
         suite.known_failures = suite.known_failures if {knows} else {{}}
-        suite.random_phases = (Phase.generate,)  # that they fail is all there is to know
+        suite.random_shrinks = False  # that they fail is all there is to know
         globals()[suite.__name__] = suite
 del suite
 """

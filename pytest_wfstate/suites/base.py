@@ -16,7 +16,6 @@ from pytest_wfstate.suites.generated import generated
 from pytest_wfstate.suites.handles import FIRST
 from pytest_wfstate.suites.harness import Harness
 from pytest_wfstate.suites.play import RESTART, second
-from pytest_wfstate.suites.random_calls import play_random_calls
 from pytest_wfstate.suites.settings import check_settings
 from pytest_wfstate.suites.words import call_in_words
 
@@ -151,8 +150,10 @@ class Suite(Harness):
 
     @clause("safe", "Any calls in any order, through several handles and restarts, do what they do in memory.")
     def test_random_calls(self) -> None:
+        from pytest_wfstate.suites.random_calls import play_random_calls  # and hypothesis: see strategies
+
         play_random_calls(
-            self.contract, self._begin, lambda: self._handles(self._home()), self._profile, phases=self.random_phases
+            self.contract, self._begin, lambda: self._handles(self._home()), self._profile, shrinks=self.random_shrinks
         )
 
     def test_suite_is_whole(self) -> None:

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from hypothesis import strategies as st
-
 from pytest_wfstate import samples
 from pytest_wfstate.contracts import WorkflowCheckpoint
 from pytest_wfstate.contracts.base import Call, Contract, Operation
@@ -19,6 +17,7 @@ from pytest_wfstate.suites.crashes import Scenario
 from pytest_wfstate.suites.play import RESTART, On, Tick, second
 from pytest_wfstate.suites.races import Racer
 from pytest_wfstate.suites.scripts import script, timed
+from pytest_wfstate.suites.strategies import st
 
 
 def _task(ids: Sequence[str]) -> Any:

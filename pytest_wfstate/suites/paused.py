@@ -8,8 +8,6 @@ import math
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from hypothesis import strategies as st
-
 from pytest_wfstate import samples
 from pytest_wfstate.contracts.base import Call, Contract, Operation, Way
 from pytest_wfstate.contracts.paused import Workflow
@@ -22,6 +20,7 @@ from pytest_wfstate.suites.crashes import Scenario
 from pytest_wfstate.suites.play import RESTART, Line, Tick, second
 from pytest_wfstate.suites.races import Racer
 from pytest_wfstate.suites.scripts import script, timed
+from pytest_wfstate.suites.strategies import st
 
 _LONG = 3600  # seconds: no claim of a test is that old, unless its clock is frozen
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, Phase, Verbosity, given, settings
+from hypothesis import seed as seeded
 from hypothesis import strategies as st
 
 from pytest_wfstate.contracts.base import Call, Contract, Operation
@@ -20,6 +21,7 @@ __tracebackhide__ = True
 IDS = ("a", "b")
 EXAMPLES = {"quick": 20, "default": 50, "thorough": 1000}
 _LENGTH = 25
+_LISTS = 8  # of calls, of which those of a storm are chosen: to make them takes longer than most calls do
 
 
 def play_random_calls(
@@ -28,7 +30,7 @@ def play_random_calls(
     handles: Callable[[], Handles],
     profile: str,
     *,
-    phases: Sequence[Phase] = (Phase.generate, Phase.shrink),
+    shrinks: bool = True,
 ) -> None:
     """Make random calls.
 
@@ -46,7 +48,7 @@ def play_random_calls(
         report_multiple_bugs=False,
         verbosity=Verbosity.quiet,
         suppress_health_check=list(HealthCheck),
-        phases=phases,
+        phases=(Phase.generate, Phase.shrink) if shrinks else (Phase.generate,),
     )
     @given(scripts(operations))
     def play(lines: Sequence[Line]) -> None:
@@ -91,6 +93,27 @@ def calls(operations: Sequence[Operation], ids: Sequence[str]) -> st.SearchStrat
     often = [*operations, *(one for one in operations if one.changes)]
     each = {one.name: one.arguments(ids).map(functools.partial(_call, one)) for one in often}
     return st.sampled_from([one.name for one in often]).flatmap(each.__getitem__)
+
+
+def chosen_calls(operations: Sequence[Operation], ids: Sequence[str], number: int, seed: int) -> list[Call]:
+    """Choose random calls, with hypothesis, from what the operations take: several lists, as the first is simple."""
+    found: list[Call] = []
+
+    @seeded(seed)
+    @settings(
+        max_examples=_LISTS,
+        database=None,
+        deadline=None,
+        verbosity=Verbosity.quiet,
+        phases=[Phase.generate],
+        suppress_health_check=list(HealthCheck),
+    )
+    @given(st.lists(calls(operations, ids), min_size=number, max_size=number))
+    def choose(some: list[Call]) -> None:
+        found.extend(some)
+
+    choose()
+    return found
 
 
 def _call(operation: Operation, args: tuple[Any, ...]) -> Call:

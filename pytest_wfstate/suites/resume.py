@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import strategies as st
 
 from pytest_wfstate import samples
 from pytest_wfstate.contracts import ResumePoint
@@ -21,6 +20,7 @@ from pytest_wfstate.suites.handles import Handles
 from pytest_wfstate.suites.play import RESTART, second
 from pytest_wfstate.suites.races import Racer
 from pytest_wfstate.suites.scripts import script
+from pytest_wfstate.suites.strategies import st
 
 EMPTY: dict[str, Any] = {"step": 0, "scope_snapshot": {}}
 

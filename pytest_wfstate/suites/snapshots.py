@@ -6,8 +6,6 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
-from hypothesis import strategies as st
-
 from pytest_wfstate import samples
 from pytest_wfstate.contracts.base import Call, Contract, Operation
 from pytest_wfstate.contracts.snapshots import CheckpointKey
@@ -21,6 +19,7 @@ from pytest_wfstate.suites.handles import FIRST
 from pytest_wfstate.suites.play import RESTART, Tick, second
 from pytest_wfstate.suites.races import Racer
 from pytest_wfstate.suites.scripts import script, timed
+from pytest_wfstate.suites.strategies import st
 from pytest_wfstate.suites.words import call_in_words
 
 _STEP = 2

@@ -14,9 +14,6 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Literal, Protocol
 
 import pytest
-from hypothesis import HealthCheck, Phase, Verbosity, given, settings
-from hypothesis import seed as seeded
-from hypothesis import strategies as st
 
 from pytest_wfstate.contracts.base import Call, Contract, Operation
 from pytest_wfstate.faults.real_clock import now
@@ -27,13 +24,12 @@ from pytest_wfstate.oracle.linearize import Unexplained, check
 from pytest_wfstate.oracle.partition import shares
 from pytest_wfstate.oracle.specification import Specification
 from pytest_wfstate.suites.handles import Handles
-from pytest_wfstate.suites.random_calls import calls
 from pytest_wfstate.suites.words import call_in_words, entry_in_words, outcome_in_words, unexplained_in_words
 
 __tracebackhide__ = True
 
 CALLS = 200  # in a round
-_LISTS, _KINDS = 8, 12  # of calls, of which those of a round are chosen: to make them takes longer than most calls do
+_KINDS = 12  # calls in a list, of which those of a round are chosen
 _NAPS = 0.03  # of all calls come after a nap
 _SHOWN = 16  # calls around those that contradict each other
 
@@ -171,10 +167,13 @@ class Tempest:
             time.sleep(_PAUSE)
 
     def _round(self) -> None:
+        from pytest_wfstate.suites.random_calls import chosen_calls  # and hypothesis: see strategies
+
         weather = self._weather
         ids = [f"r{weather.rounds}-{letter}" for letter in "abc"]
         weather.rounds += 1
-        chosen = self._chance.choices(_calls(self._operations, ids, _KINDS, weather.seed + weather.rounds), k=CALLS)
+        calls = chosen_calls(self._operations, ids, _KINDS, weather.seed + weather.rounds)
+        chosen = self._chance.choices(calls, k=CALLS)
         orders = [self._with_naps(chosen[number :: weather.workers]) for number in range(weather.workers)]
         entries = [self._entry(deed) for deed in self._storm.round(orders, self._recovery, self._disturb)]
         weather.calls += len(entries)
@@ -262,24 +261,3 @@ def _made(handles: Handles, handle: str, call: Call) -> Outcome:
 
 def _milliseconds(entry: Entry, begin: float) -> str:
     return f"{(entry.begin - begin) * 1000:7.1f} - {(entry.end - begin) * 1000:7.1f}"
-
-
-def _calls(operations: Sequence[Operation], ids: Sequence[str], number: int, seed: int) -> list[Call]:
-    """Choose random calls, with hypothesis, from what the operations take: several lists, as the first is simple."""
-    found: list[Call] = []
-
-    @seeded(seed)
-    @settings(
-        max_examples=_LISTS,
-        database=None,
-        deadline=None,
-        verbosity=Verbosity.quiet,
-        phases=[Phase.generate],
-        suppress_health_check=list(HealthCheck),
-    )
-    @given(st.lists(calls(operations, ids), min_size=number, max_size=number))
-    def choose(some: list[Call]) -> None:
-        found.extend(some)
-
-    choose()
-    return found

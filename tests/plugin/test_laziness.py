@@ -59,6 +59,11 @@ def test_importing_the_plugin_loads_nothing_heavy(pytester: pytest.Pytester, mod
     assert loaded(pytester, script, *heavy) == []
 
 
+def test_the_command_and_the_suites_load_nothing_that_only_some_clauses_need(pytester: pytest.Pytester) -> None:
+    script = f"import pytest_wfstate.cli\n{LOADED}"
+    assert loaded(pytester, script, "hypothesis", "pyfakefs", "sqlalchemy", "redis", "psycopg") == []
+
+
 def test_a_memory_store_loads_no_file_store_and_no_faults(pytester: pytest.Pytester) -> None:
     pytester.makepyfile(test_one="def test_it(paused_store): pass")
     script = SESSION.format(options=["test_one.py", "--wfstate-backends=memory"])
