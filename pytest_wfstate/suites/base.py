@@ -84,15 +84,17 @@ class Suite(Harness):
 
     @clause("safe", "A record may have any text for an id.", "input")
     def test_ids_any_text(self) -> None:
-        for one in inputs.GOOD_IDS:
-            self._play([self.contract.record(one, 1), *self._looks(one), RESTART, *self._looks(one)])
+        record = self.contract.record
+        self._play_each([record(one, 1), *self._looks(one), RESTART, *self._looks(one)] for one in inputs.GOOD_IDS)
 
     @clause("safe", "Two ids never share a record, whatever characters they hold.", "input")
     def test_ids_never_collide(self) -> None:
         record = self.contract.record
-        for one, other in inputs.PAIRS:
-            looks = self._looks(one, other)
-            self._play([record(one, 1), *looks, record(other, 2), *looks, RESTART, *looks])
+        self._play_each(
+            [record(one, 1), *looks, record(other, 2), *looks, RESTART, *looks]
+            for one, other in inputs.PAIRS
+            for looks in [self._looks(one, other)]
+        )
 
     @clause("safe", "An id cannot reach outside the store.", "input")
     def test_ids_stay_inside(self) -> None:

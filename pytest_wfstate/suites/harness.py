@@ -127,6 +127,19 @@ class Harness:
             play.all(handles, lines)
         self._say_what_was_left_out(play)
 
+    def _play_each(self, scripts: Iterable[Sequence[Line | Later]]) -> None:
+        """Play scripts one after the other on one store: they do each other no harm unless something is wrong.
+
+        Then each is played on a store of its own, so that what is told is short.
+        """
+        each = list(scripts)
+        try:
+            self._play([line for lines in each for line in lines])
+        except Exception:
+            for lines in each:
+                self._play(lines)
+            raise
+
     def _begin(self, worlds: Sequence[World] | None = None) -> Play:
         """Begin a script, on an empty store or on one in which things are as in these worlds."""
         start = worlds or [self._specification.start()]

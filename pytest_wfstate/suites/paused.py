@@ -343,39 +343,20 @@ class PausedSuite(Suite):
         "safe", "A run may have any text for an id, and is claimed, recovered, completed and removed by it.", "input"
     )
     def test_ids_claimed(self) -> None:
-        for one in inputs.GOOD_IDS:
+        def lines(one: str) -> list[Line]:
             looks = PAUSED.observe([one])
-            self._play(
-                [
-                    save(one),
-                    CLAIM(one),
-                    RESTART,
-                    *looks,
-                    CLAIM(one),
-                    COMPLETE(one),
-                    *looks,
-                    save(one),
-                    REMOVE(one),
-                    *looks,
-                ]
-            )
+            claimed: list[Line] = [save(one), CLAIM(one), RESTART, *looks, CLAIM(one), COMPLETE(one), *looks]
+            return [*claimed, save(one), REMOVE(one), *looks]
+
+        self._play_each(map(lines, inputs.GOOD_IDS))
 
     @clause("safe", "Two ids never share a claim, whatever characters they hold.", "input")
     def test_ids_claims_never_collide(self) -> None:
-        for one, other in [*inputs.PAIRS, ("run", "run.inflight")]:
-            looks = PAUSED.observe([one, other])
-            self._play(
-                [
-                    save(one),
-                    save(other, 2),
-                    CLAIM(one),
-                    *_looks([one, other]),
-                    COMPLETE(other),
-                    CLAIM(other),
-                    RESTART,
-                    *looks,
-                ]
-            )
+        def lines(one: str, other: str) -> list[Line]:
+            claimed = [save(one), save(other, 2), CLAIM(one), *_looks([one, other])]
+            return [*claimed, COMPLETE(other), CLAIM(other), RESTART, *PAUSED.observe([one, other])]
+
+        self._play_each(itertools.starmap(lines, [*inputs.PAIRS, ("run", "run.inflight")]))
 
     @clause("safe", "A claim of a record that cannot be read is an error, and leaves it where it is.", "input")
     def test_corrupt_claim(self) -> None:

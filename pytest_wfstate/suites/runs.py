@@ -435,9 +435,11 @@ class RunSuite(Suite):
 
     @clause("safe", "Two steps of a run are never taken for one, whatever characters their ids hold.", "input")
     def test_ids_steps_never_collide(self) -> None:
-        for one, other in inputs.PAIRS:
-            looks = _look("a", [one, other])
-            self._play([upsert("a", one, 1), *looks, upsert("a", other, 2), *looks, RESTART, *looks])
+        self._play_each(
+            [upsert("a", one, 1), *looks, upsert("a", other, 2), *looks, RESTART, *looks]
+            for one, other in inputs.PAIRS
+            for looks in [_look("a", [one, other])]
+        )
 
     @clause("safe", "Two steps never share a record, wherever run and step are cut.", "input")
     def test_ids_never_joined(self) -> None:

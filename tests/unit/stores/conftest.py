@@ -9,7 +9,7 @@ _SLOW = {"kill", "power", "errors", "race", "server"}
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Ask one contract of each for all that can be done to it, and all of them if there is a --wfstate-profile."""
+    """Ask one method of each for all that can be done to it, and all of them if there is a --wfstate-profile."""
     if config.getoption("--wfstate-profile") is not None:
         return
     left_out = [item for item in items if _is_on_server(item) and _fault(item) in _SLOW]
@@ -20,7 +20,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 def _is_on_server(item: pytest.Item) -> bool:
     is_suite = item.path.parent.name in ("sql", "redis") and item.path.name.startswith("test_suites")
-    return is_suite and "TestResume" not in item.nodeid
+    return is_suite and ("TestResume" not in item.nodeid or "delete" in item.name)
 
 
 def _fault(item: pytest.Item) -> object:
