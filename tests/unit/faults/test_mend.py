@@ -210,8 +210,6 @@ class TestSqlite:
         [
             ("delete", "full", "ext4", ["EXTRA"]),
             ("delete", "off", "posix", ["FULL", "EXTRA"]),
-            ("truncate", "normal", "posix", ["FULL"]),
-            ("wal", "normal", "ext4", ["FULL"]),
             ("wal", "normal", "posix", ["FULL"]),
         ],
     )
