@@ -102,7 +102,7 @@ def outcomes(home: Home, clients: list[Any], *, prune: bool, mortal: bool) -> tu
     return found, search.runs
 
 
-@pytest.mark.parametrize(("mortal", "examples"), [(False, 6), (True, 1)])
+@pytest.mark.parametrize(("mortal", "examples"), [(False, 8), (True, 2)])
 def test_pruning_loses_no_outcome(home: Home, mortal: bool, examples: int) -> None:
     fewer: list[float] = []
 
