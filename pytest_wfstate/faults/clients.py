@@ -9,7 +9,6 @@ import contextlib
 import multiprocessing.connection as connection
 import os
 import signal
-import sys
 import traceback
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -55,8 +54,6 @@ class Processes:
         self._timeout = timeout
         self._mortal = mortal
         self._workers: dict[int, Worker] = {}
-        self._found = find_calls()
-        self._modules = len(sys.modules)
 
     def run(self, choices: Choices, *, lines: bool = False) -> Run:
         """Follow `choices`, and then let whoever runs run on as long as possible."""
@@ -81,10 +78,11 @@ class Processes:
             if worker.is_dead:
                 del self._workers[number]
         missing = [number for number in range(len(self._clients)) if number not in self._workers]
-        if missing and self._modules != len(sys.modules):
-            self._modules, self._found = len(sys.modules), find_calls()
+        if not missing:
+            return
+        found = find_calls()
         for number in missing:
-            self._workers[number] = Worker(number, self._clients[number], self._home.path, self._found)
+            self._workers[number] = Worker(number, self._clients[number], self._home.path, found)
         for number in missing:
             self._workers[number].started()
 

@@ -227,7 +227,7 @@ class Explorer:
             tried += [state] if task.depth > 1 else []
         if task.depth > 1:
             yield from self._explore_recoveries(life, tried)
-        for state in self._sample.states[: task.bounds.samples]:
+        for state in self._sample.states:
             self._compare(state, None)
 
     def within_bounds(self, states: Iterable[State], share: float = 1) -> Iterator[State]:
@@ -441,6 +441,7 @@ class _Sample:
     """
 
     def __init__(self, most: int) -> None:
+        self._most = most
         self._spread: list[State] = []
         self._room = max(1, most - 1)
         self._count = 0
@@ -451,7 +452,7 @@ class _Sample:
     @property
     def states(self) -> list[State]:
         worst = [self._worst] if self._worst and self._worst not in self._spread else []
-        return [*self._spread[:1], *worst, *self._spread[1:]]
+        return [*self._spread[:1], *worst, *self._spread[1:]][: self._most]
 
     def take(self, state: State) -> None:
         if state.cut.markers >= self._badness[0]:

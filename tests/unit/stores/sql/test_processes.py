@@ -38,11 +38,10 @@ class Worker:
         self.stdin.write(shlex.join([job, place.url, place.prefix, *map(str, args)]) + "\n")
         self.stdin.flush()
 
-    def said(self, at_most: int | None = None) -> list[int]:
-        """Wait until it is done, or dead, or has said so much, and give every number that it said."""
-        lines = iter(self.stdout.readline, "")
-        whole = (line.strip() for line in lines if line.endswith("\n"))
-        return [int(word) for word in itertools.islice(itertools.takewhile("done".__ne__, whole), at_most)]
+    def said(self) -> list[int]:
+        """Wait until it is done, and give every number that it said."""
+        lines = map(str.strip, iter(self.stdout.readline, ""))
+        return [int(word) for word in itertools.takewhile("done".__ne__, lines)]
 
     def end(self) -> None:
         self.process.kill()

@@ -5,7 +5,6 @@ Each line that it reads is a job. It says what it was acknowledged, a line each,
 
 from __future__ import annotations
 
-import itertools
 import shlex
 import sys
 from collections.abc import Callable
@@ -47,9 +46,9 @@ def begin(place: Place, number: str) -> None:
 
 
 def mark(place: Place, first: str, count: str) -> None:
-    """Mark `count` effects of one task, or until killed if it is 0, and tell each that was marked."""
+    """Mark `count` effects of one task, and tell each that was marked."""
     store = as_sync(place.open(SqlEffectStore))
-    for n in itertools.islice(itertools.count(int(first)), int(count) or None):
+    for n in range(int(first), int(first) + int(count)):
         store.mark_step_complete("a", f"use-{n}", samples.effect(f"use-{n}"))
         say(n)
 
