@@ -237,7 +237,7 @@ class Crash(Lab):
             depth=depth,
             home=self._home(),
             worlds=self._worlds,
-            bounds=settings.bounds,
+            bounds=self._bounds,
             children=children,
             test=settings.test,
             ordinal=self._explorations + 1,

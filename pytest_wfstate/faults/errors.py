@@ -1,7 +1,8 @@
 """Errors: a workload in which one file operation after the other fails, and what it leaves each time.
 
 Each op in turn fails with each error, in a run of its own. A failed fsync also lies: what was dirty counts as clean, so
-later fsyncs do not bring it to the disk, and a power cut is tried after it.
+later fsyncs do not bring it to the disk, and power cuts are tried after it. They come when every op has failed once, from
+all such runs in turn: a bound cuts off the end of each, and no op.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 import dataclasses
 import errno
 import os
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from typing import Any
 
 from pytest_wfstate.faults.disk import Content
@@ -143,13 +144,17 @@ class ErrorRun:
         ]
         self._explorer.left = len(failures)
         self._explorer.begin()
+        lied: list[Life] = []
         for failure in failures:
             if self.result.reasons or not self._explorer.may_go_on():
                 return
             self._explorer.left -= 1
-            yield from self._fail(failure)
+            yield from self._fail(failure, lied)
+        if not self.result.reasons:
+            yield from self._check_power_cuts(lied)
 
-    def _fail(self, failure: Failure) -> Steps:
+    def _fail(self, failure: Failure, lied: list[Life]) -> Steps:
+        """Let an op fail, and check what the run leaves. If it was an fsync, the run is one of those that `lied`."""
         ran = yield from self._run(failure)
         if ran.saboteur.struck is None:
             self.result.reasons.append(
@@ -160,7 +165,7 @@ class ErrorRun:
         self._count_run()
         yield from self._check(end_state(self._life(ran, ended=True)), "{0}.")
         if ran.saboteur.struck is not None and ran.saboteur.struck.kind in ("fsync", "fdatasync"):
-            yield from self._check_power_cuts(self._life(ran))
+            lied.append(_since_the_failure(self._life(ran)))
 
     def _run(self, failure: Failure | None) -> Generator[Any, Any, _Ran]:
         task = self._task
@@ -195,10 +200,10 @@ class ErrorRun:
                 "that ended well. Mend the check, or what it calls, before asking about errors."
             ) from error  # which pytest shows, with all that it says
 
-    def _check_power_cuts(self, life: Life) -> Steps:
-        """Check what a power cut would leave, after an fsync that failed."""
-        life = _since_the_failure(life)
-        for state in self._explorer.within_bounds(distinct_states(life, self._explorer.tally)):
+    def _check_power_cuts(self, lives: Sequence[Life]) -> Steps:
+        """Check what power cuts would leave, after fsyncs that failed."""
+        each = [distinct_states(life, self._explorer.tally) for life in lives]
+        for state in self._explorer.within_bounds(_in_turn(each)):
             yield from self._check(state, "{0}.")
 
     def _check(self, state: State, counts: str) -> Steps:
@@ -239,6 +244,19 @@ def _since_the_failure(life: Life) -> Life:
     """Give the crashes of a life that come after the fsync that failed."""
     failed = next(at for at, item in enumerate(life.trace.items) if isinstance(item, Fsync) and item.failed)
     return dataclasses.replace(life, since=failed + 1)
+
+
+def _in_turn(each: Sequence[Iterator[State]]) -> Iterator[State]:
+    """Give the first of each, then the second of each, and so on until all are at their end."""
+    waiting = list(each)
+    while waiting:
+        going = []
+        for states in waiting:
+            state = next(states, None)
+            if state is not None:
+                going.append(states)
+                yield state
+        waiting = going
 
 
 def _advice(state: State) -> list[str]:

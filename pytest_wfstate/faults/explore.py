@@ -69,6 +69,14 @@ class Bounds:
     samples: int = 4
     """Disks that are checked once more, in a fresh process."""
 
+    def share(self, parts: int) -> Bounds:
+        """Give one of so many equal parts."""
+        return dataclasses.replace(self, states=self.states / parts, seconds=self.seconds / parts)
+
+    def without(self, states: float, seconds: float) -> Bounds:
+        """Give what is left when so much is done."""
+        return dataclasses.replace(self, states=max(0, self.states - states), seconds=max(0, self.seconds - seconds))
+
 
 PROFILES = {
     "quick": Bounds(500, 2, samples=2),
@@ -91,8 +99,6 @@ class Exploration(Result):
     """Combinations of what could be kept and lost, over all points of the run."""
     distinct: int = 0
     """Different disks among those that were looked at."""
-    tried: int = 0
-    """Disks that were checked."""
 
     def __str__(self) -> str:
         skipped = f", {count(self.skipped)} combinations skipped" if self.skipped else ""

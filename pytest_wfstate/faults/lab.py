@@ -45,6 +45,15 @@ class Lab:
         self._folders = contextlib.ExitStack()
         self._explorations = 0
         self._failed = False
+        self._left = self._settings.bounds
+        self._parts: int | None = None
+
+    def divide(self, parts: int) -> None:
+        """Have what a bound allows be for the next so many explorations together.
+
+        Each may do its part of what is left: so what one does not need is for those after it.
+        """
+        self._left, self._parts = self._settings.bounds, parts
 
     def close(self) -> None:
         """Remove every folder that was made.
@@ -64,6 +73,10 @@ class Lab:
         need_real_disk()
         return self._folders.enter_context(memory_home(self._settings.home))
 
+    @property
+    def _bounds(self) -> Bounds:
+        return self._settings.bounds if self._parts is None else self._left.share(max(1, self._parts))
+
     @contextlib.contextmanager
     def _telling(self, result: Result) -> Iterator[None]:
         """Count an exploration, and report how it ended, whichever way."""
@@ -72,6 +85,8 @@ class Lab:
             yield
         finally:
             self._failed |= result.verdict != "CLEAN"
+            if self._parts is not None:
+                self._left, self._parts = self._left.without(result.tried, result.seconds), self._parts - 1
             self._settings.done(result)
 
 

@@ -63,8 +63,6 @@ class Interleavings(Result):
     preemptions: int
     by: By | None = None
     """What clients in memory take turns at."""
-    tried: int = 0
-    """Schedules that were run and checked."""
     pruned: int = 0
     """Schedules that were left out, since they come to the same as one that was run."""
 
@@ -173,7 +171,7 @@ class Schedules(Lab):
             _check_by(by, setup, crash=crash)
         home = self._home()
         return _Exploration(
-            self._settings,
+            dataclasses.replace(self._settings, bounds=self._bounds),
             home,
             setup,
             check,

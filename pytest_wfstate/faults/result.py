@@ -10,6 +10,8 @@ from typing import Any, Literal
 class Result:
     """What was seen, and how it ended."""
 
+    tried: int = 0
+    """How many disks were checked, or schedules run and checked."""
     skipped: int = 0
     """How much was known and not tried, because a bound was reached or a violation found."""
     seconds: float = 0.0

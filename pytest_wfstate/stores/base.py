@@ -10,6 +10,9 @@ from typing import Any, ParamSpec, Self, TypeVar
 P = ParamSpec("P")
 T = TypeVar("T")
 
+_BLOCKING: dict[Any, Callable[..., Any]] = {}
+"""What each method that `threaded` has made does in its thread."""
+
 
 class Store:
     """A handle on stored state: a context manager of both colours, whose `close()` may be called at any time."""
@@ -40,7 +43,14 @@ def threaded(method: Callable[P, T]) -> Callable[P, Coroutine[Any, Any, T]]:
     async def call(*args: P.args, **kwargs: P.kwargs) -> T:
         return await in_thread(functools.partial(method, *args, **kwargs))
 
+    _BLOCKING[call] = method
     return call
+
+
+def blocking(method: Callable[..., Any]) -> Callable[..., Any] | None:
+    """Give what a bound method that `threaded` has made would do in a thread, to be done in the caller's; or None."""
+    made = _BLOCKING.get(getattr(method, "__func__", None))
+    return made and functools.partial(made, getattr(method, "__self__", None))
 
 
 async def in_thread(call: Callable[[], T]) -> T:

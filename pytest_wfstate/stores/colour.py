@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
 
 from pytest_wfstate.errors import WouldHang
-from pytest_wfstate.stores.base import Store, in_thread
+from pytest_wfstate.stores.base import Store, blocking, in_thread
 
 __all__ = ["as_async", "as_sync"]
 
@@ -21,7 +21,8 @@ T = TypeVar("T")
 def as_sync(store: Any) -> Any:
     """Give `store` with methods that block: each async one runs on a loop of this process's own, in a thread.
 
-    So it works inside a running event loop too, and in a forked child, which gets a loop of its own.
+    So it works inside a running event loop too, and in a forked child, which gets a loop of its own. Those of this
+    package's stores that are blocking at heart are called as such: no loop, and no thread.
 
     Called by what runs on that loop itself, as an async store does that has another one inside, they raise `WouldHang`.
     """
@@ -58,9 +59,11 @@ class _Recoloured:
 
 class _Sync(_Recoloured):
     def _wrap(self, method: Callable[..., Any]) -> Callable[..., Any]:
+        direct = blocking(method) or method
+
         @functools.wraps(method)
         def call(*args: Any, **kwargs: Any) -> Any:
-            result = method(*args, **kwargs)
+            result = direct(*args, **kwargs)
             return self._recolour(_loop().run(result) if inspect.isawaitable(result) else result)
 
         return call

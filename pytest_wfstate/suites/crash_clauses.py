@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pytest_wfstate.faults.crash import Crash
 from pytest_wfstate.suites.clauses import Fault, Level, clause
 from pytest_wfstate.suites.connections import Line, over_the_line
-from pytest_wfstate.suites.crashes import crashed
+from pytest_wfstate.suites.crashes import crashed, explorations
 from pytest_wfstate.suites.harness import Harness
 from pytest_wfstate.suites.rehearsal import rehearsed
 
@@ -56,5 +56,6 @@ def _crashed(suite: Harness, name: str, fault: Fault) -> None:
     suite._need_files("what its process writes cannot be seen")
     lab: Crash = suite._request.getfixturevalue("_wfstate_crash")
     scenarios = [one for one in suite.scenarios[name] if fault in one.faults]
+    lab.divide(len(scenarios) * explorations(fault))
     for trial in rehearsed(suite, [suite._trial(one, lab.ack) for one in scenarios]):
         crashed(trial, lab, fault)

@@ -204,6 +204,11 @@ class Trial:
         return outcome
 
 
+def explorations(fault: str) -> int:
+    """Tell how many explorations `crashed` makes of one scenario."""
+    return 2 if fault == "errors" else 1
+
+
 def crashed(trial: Trial, lab: Crash, fault: str) -> None:
     """Take a scenario that was rehearsed through everything that one kind of fault can do to it.
 

@@ -8,6 +8,7 @@ from typing import Any
 
 from sqlalchemy import URL, Engine, create_engine, make_url
 from sqlalchemy.exc import ArgumentError, NoSuchModuleError
+from sqlalchemy.pool import NullPool
 
 from pytest_wfstate.errors import MissingExtra, UnusableDatabase
 
@@ -15,7 +16,6 @@ DRIVERS = {"sqlite": "pysqlite", "postgresql": "psycopg"}
 """The databases that a store can be in, and by what they are reached."""
 _EXAMPLES = "sqlite:///folder/state.db or postgresql://user@host/database"
 _BUSY_SECONDS = 20.0
-_POOL: dict[str, Any] = {"pool_size": 5, "max_overflow": 27}  # as many as asyncio has threads
 
 
 def open_engine(where: str | URL | Engine) -> tuple[Engine, bool]:
@@ -50,10 +50,10 @@ def _made(where: str | URL) -> Engine:
 def _model(url: URL) -> Engine:
     """Make an engine that never connects, and whose dialect others of this URL share.
 
-    To make it takes longer than all else that a new handle does.
+    To make it takes longer than all else that a new handle does. It pools nothing: a handle keeps connections itself.
     """
     try:
-        return create_engine(url, connect_args=_arguments(url), **_POOL)
+        return create_engine(url, connect_args=_arguments(url), poolclass=NullPool)
     except NoSuchModuleError:
         raise _unusable(url.render_as_string(), "SQLAlchemy knows no such database") from None
     except ModuleNotFoundError as error:

@@ -70,9 +70,7 @@ def save_with_a_second_fsync(home: Path, text: str) -> None:
     sync_until_it_works(fd)
     os.close(fd)
     os.replace(home / "note.tmp", home / "note")
-    fd = os.open(home, os.O_RDONLY)
-    sync_until_it_works(fd)
-    os.close(fd)
+    sync(home)
 
 
 def save_again(home: Path, text: str) -> None:
@@ -334,6 +332,12 @@ class TestResult:
         explored = run(lab(bounds=Bounds(3, 600)), save_well)
         assert explored.tried == 3
         assert explored.skipped > 3
+
+    def test_every_op_has_failed_before_the_first_power_cut(self, crash: Crash) -> None:
+        cut: list[bool] = []
+        crash.errors(lambda home: save_well(home, "new"), lambda disk: cut.append("the power was cut" in disk.crash))
+        assert cut == sorted(cut)
+        assert True in cut
 
 
 class TestReplay:

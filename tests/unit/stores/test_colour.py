@@ -3,6 +3,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import copy
+import functools
 import os
 import signal
 import threading
@@ -25,6 +26,7 @@ from pytest_wfstate import (
     as_sync,
     samples,
 )
+from pytest_wfstate.stores.base import threaded
 
 SYNC_OF_BOTH = {"sync": MemoryPausedStore, "async": MemoryRunStore}
 
@@ -57,6 +59,14 @@ class Closing(Spy):
         self.closed += 1
 
 
+class Threaded:
+    """A store that does its work in threads."""
+
+    @threaded
+    def work(self) -> int:
+        return threading.get_ident()
+
+
 class TestAsSync:
     def test_an_async_store_blocks(self, run_store: RunStore) -> None:
         store = as_sync(run_store)
@@ -71,6 +81,17 @@ class TestAsSync:
         store.save(samples.resume_point())
 
         assert store.load("run-1") == samples.resume_point()
+
+    def test_what_is_blocking_at_heart_is_done_in_the_thread_of_the_caller(self) -> None:
+        assert as_sync(Threaded()).work() == threading.get_ident()
+
+    def test_a_method_around_one_that_is_blocking_at_heart_is_not_left_out(self) -> None:
+        class Around(Threaded):
+            @functools.wraps(Threaded.work)
+            async def work(self) -> Any:
+                return ["around", await super().work()]
+
+        assert as_sync(Around()).work()[0] == "around"
 
     def test_works_inside_a_running_loop(self, run_store: RunStore) -> None:
         store = as_sync(run_store)

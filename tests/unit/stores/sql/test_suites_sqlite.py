@@ -1,12 +1,17 @@
-"""The stores in SQLite keep every promise of their contracts."""
+"""The stores in SQLite keep every promise of their contracts.
+
+Of the three that are async, the snapshots are awaited. The others are called as what they are at heart: without a loop
+and a thread for each call more disks can be looked at.
+"""
 
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 from sqlalchemy import create_engine
 
-from pytest_wfstate import SqlEffectStore, SqlPausedStore, SqlResumeStore, SqlRunStore, SqlSnapshotStore
+from pytest_wfstate import SqlEffectStore, SqlPausedStore, SqlResumeStore, SqlRunStore, SqlSnapshotStore, as_sync
 from pytest_wfstate.suites import EffectSuite, PausedSuite, ResumeSuite, RunSuite, SnapshotSuite
 from tests.unit.stores.sql.damage import tear
 
@@ -22,8 +27,8 @@ def torn(home: Path, contract: str, one: str) -> None:
 
 
 class TestEffects(EffectSuite):
-    def open(self, home: Path) -> SqlEffectStore:
-        return SqlEffectStore(url(home))
+    def open(self, home: Path) -> Any:
+        return as_sync(SqlEffectStore(url(home)))
 
     def corrupt(self, home: Path, id: str) -> None:  # noqa: A002
         torn(home, "effects", id)
@@ -54,8 +59,8 @@ class TestSnapshots(SnapshotSuite):
 
 
 class TestRuns(RunSuite):
-    def open(self, home: Path) -> SqlRunStore:
-        return SqlRunStore(url(home))
+    def open(self, home: Path) -> Any:
+        return as_sync(SqlRunStore(url(home)))
 
     def corrupt(self, home: Path, id: str) -> None:  # noqa: A002
         torn(home, "runs", id)
