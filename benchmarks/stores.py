@@ -323,9 +323,10 @@ def opened(home: Path, urls: list[str]) -> Iterator[list[Backend]]:
 
 def own_servers() -> Iterator[Server]:
     """Give the servers that can be found. They bring every change to the disk before they acknowledge it."""
-    for start in (functools.partial(PostgresServer, fsync=True), RedisServer):
+    kinds: list[type[PostgresServer | RedisServer]] = [PostgresServer, RedisServer]
+    for kind in kinds:
         try:
-            yield start()
+            yield kind(on_disk=True)
         except NoServer as missing:
             print(missing)
 

@@ -110,7 +110,7 @@ def need_real_disk() -> None:
 @contextlib.contextmanager
 def memory_home(name: str = "home") -> Iterator[Home]:
     """Make a home for the time of an exploration: in memory where there is room, for speed, else on the disk."""
-    base = tempfile.mkdtemp(prefix="wfstate-", dir=_MEMORY if _has_room(_MEMORY) else None)
+    base = tempfile.mkdtemp(prefix="wfstate-", dir=memory_folder())
     try:
         home = Home(Path(base) / name)
         os.mkdir(home.path)
@@ -120,11 +120,13 @@ def memory_home(name: str = "home") -> Iterator[Home]:
             remove(base)
 
 
-def _has_room(folder: str) -> bool:
+def memory_folder(room: int = _ROOM) -> str | None:
+    """Give a folder that is kept in memory and has so many bytes of room; or None, for the usual one on the disk."""
     try:
-        return os.access(folder, os.W_OK) and shutil.disk_usage(folder).free > _ROOM
+        has_room = os.access(_MEMORY, os.W_OK) and shutil.disk_usage(_MEMORY).free > room
     except OSError:
-        return False
+        return None
+    return _MEMORY if has_room else None
 
 
 def remove(path: str | os.PathLike[str]) -> None:

@@ -16,11 +16,13 @@ from pathlib import Path
 from typing import Any, ClassVar, Self
 
 from pytest_wfstate.errors import WfstateError
+from pytest_wfstate.faults.disk import memory_folder
 from pytest_wfstate.faults.real_clock import now
 from pytest_wfstate.faults.servers.process import PAUSE, Process
 
 HOST = "127.0.0.1"
 _PORTS = range(20_000, 32_000)  # systems take the ports of outgoing connections from above these
+_ROOM = 2**30
 _PATIENCE = 60.0
 """Seconds for a server to start, or to end."""
 
@@ -36,6 +38,10 @@ class Server:
 
     It is a context manager: started on entry; ended on exit, and its folder removed. If the tests are killed, it is
     too. Whoever kills it starts it again: it is shared by all tests of the session.
+
+    Its folder is in memory where there is room, so that nobody waits for a disk: what a server had written when it was
+    killed, the operating system has. Only a power cut takes more, and of power cuts nothing is shown here. With
+    `on_disk` it is on the disk, as when it is measured.
     """
 
     title: ClassVar[str]
@@ -44,8 +50,9 @@ class Server:
     database: ClassVar[str]
     end_signal: ClassVar[signal.Signals] = signal.SIGTERM
 
-    def __init__(self) -> None:
-        self._folder = Path(tempfile.mkdtemp(prefix=f"wfstate-{self.scheme}-"))
+    def __init__(self, *, on_disk: bool = False) -> None:
+        base = None if on_disk else memory_folder(_ROOM)
+        self._folder = Path(tempfile.mkdtemp(prefix=f"wfstate-{self.scheme}-", dir=base))
         self._log = self._folder / "log"
         self._password = secrets.token_hex()  # else every user of this machine could have it do what it may do
         self._port = free_port()

@@ -22,11 +22,7 @@ _UNPRIVILEGED = ("postgres", "nobody")
 
 
 class PostgresServer(Server):
-    """PostgreSQL. Run by root, which it refuses to be, it becomes the user `postgres`, or `nobody`.
-
-    Without `fsync` nothing waits for the disk. What a server had written when it was killed, the operating system has;
-    only a power cut takes more, and of power cuts nothing is shown here.
-    """
+    """PostgreSQL. Run by root, which it refuses to be, it becomes the user `postgres`, or `nobody`."""
 
     title = "PostgreSQL"
     scheme = "postgresql"
@@ -34,10 +30,10 @@ class PostgresServer(Server):
     database = "postgres"
     end_signal = signal.SIGINT  # "fast": it does not wait for clients to leave
 
-    def __init__(self, place: Place | None = None, *, fsync: bool = False) -> None:
+    def __init__(self, place: Place | None = None, *, on_disk: bool = False) -> None:
         self._place = place or find_postgres()
-        self._fsync = "on" if fsync else "off"
-        super().__init__()
+        self._fsync = "on" if on_disk else "off"
+        super().__init__(on_disk=on_disk)
         self._data = self._folder / "data"
 
     def kill(self) -> None:
@@ -66,7 +62,7 @@ class PostgresServer(Server):
     def _command(self) -> Sequence[str]:
         # Memory that its processes share is in files of its own folder: those elsewhere would outlive a kill.
         settings = ["listen_addresses=127.0.0.1", "unix_socket_directories=", "dynamic_shared_memory_type=mmap"]
-        settings += [f"fsync={self._fsync}"]
+        settings += [f"fsync={self._fsync}", "max_wal_size=256MB"]  # a fourth of what it would use: it may be in memory
         options = [word for one in settings for word in ("-c", one)]
         return [str(self._programs / "postgres"), "-D", str(self._data), "-p", str(self._port), *options]
 

@@ -24,12 +24,12 @@ class RedisServer(Server):
     scheme = "redis"
     database = "0"
 
-    def __init__(self, kind: Kind = "durable", place: Place | None = None) -> None:
+    def __init__(self, kind: Kind = "durable", place: Place | None = None, *, on_disk: bool = False) -> None:
         if kind not in KINDS:
             raise ValueError(f"a Redis server of kind {kind!r} is unknown. Choose among: {', '.join(KINDS)}.")
         self._program = (place or find_redis()).programs / "redis-server"
         self._kind = kind
-        super().__init__()
+        super().__init__(on_disk=on_disk)
 
     def _prepare(self) -> None:
         # In a file, because anybody may read the command of a process.

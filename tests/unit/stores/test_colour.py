@@ -88,7 +88,7 @@ class TestAsSync:
     def test_a_method_around_one_that_is_blocking_at_heart_is_not_left_out(self) -> None:
         class Around(Threaded):
             @functools.wraps(Threaded.work)
-            async def work(self) -> Any:
+            async def work(self) -> Any:  # type: ignore[override]
                 return ["around", await super().work()]
 
         assert as_sync(Around()).work()[0] == "around"
