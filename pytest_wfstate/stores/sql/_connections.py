@@ -55,11 +55,9 @@ class Connections:
         self.engine.dispose()
 
     def abandon(self) -> object:
-        """Forget all connections and close none of them. They last as long as what this gives."""
+        """Forget those that are idle and close none of them. They last as long as what this gives."""
         idle, self.idle = self.idle, []
-        pool = self.engine.pool
-        self.engine.dispose(close=False)
-        return idle, pool
+        return idle
 
 
 class Loan:

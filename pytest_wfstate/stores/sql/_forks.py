@@ -8,6 +8,8 @@ closed before it.
 
 A connection to PostgreSQL is a socket, which two processes cannot share. The child leaves it alone, for ever: to close
 it would end the parent's session.
+
+An engine of the user's has connections that outlive the handles on it, so it is made safe for as long as it lives.
 """
 
 from __future__ import annotations
@@ -19,11 +21,14 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from sqlalchemy import Engine
+
     from pytest_wfstate.stores.sql._connections import Connections
 
 _gate = threading.Condition()  # held by who forks
 _callers: dict[int, int] = {}  # threads that are in a call on SQLite, and how deep
 _all: weakref.WeakSet[Connections] = weakref.WeakSet()
+_engines: weakref.WeakSet[Engine] = weakref.WeakSet()
 _inherited: list[object] = []  # of the parent: kept, since what is garbage is closed
 
 
@@ -31,6 +36,7 @@ def make_safe(connections: Connections) -> None:
     """Let a forked child use what has these connections: it connects anew."""
     with _gate:
         _all.add(connections)
+        _engines.add(connections.engine)
 
 
 class Call:
@@ -71,13 +77,23 @@ def _before() -> None:
     own = threading.get_ident()
     _gate.wait_for(lambda: all(thread == own for thread in _callers))
     for connections in _all:
-        if connections.engine.dialect.name == "sqlite":
+        if _is_sqlite(connections.engine):
             connections.disconnect()
+    for engine in filter(_is_sqlite, _engines):
+        engine.dispose()
 
 
 def _after_in_child() -> None:
-    _inherited.extend(connections.abandon() for connections in _all)
+    for connections in _all:
+        _inherited.append(connections.abandon())
+    for engine in _engines:
+        _inherited.append(engine.pool)
+        engine.dispose(close=False)
     _gate.release()
+
+
+def _is_sqlite(engine: Engine) -> bool:
+    return engine.dialect.name == "sqlite"
 
 
 if hasattr(os, "register_at_fork"):

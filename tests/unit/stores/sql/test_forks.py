@@ -112,6 +112,23 @@ def test_a_child_connects_to_postgres_anew(on_postgres: Place) -> None:
     store.close()
 
 
+def test_a_child_has_connections_of_its_own_on_an_engine_of_its_parents(on_postgres: Place) -> None:
+    """The engine has one, though the handle that was on it is gone."""
+    engine = on_postgres.engine()
+
+    def backend() -> int:
+        with engine.connect() as connection:
+            return int(connection.execute(_PID).scalar_one())
+
+    SqlResumeStore(engine, prefix=on_postgres.prefix).save(samples.resume_point())
+    own = backend()
+    child = Child(lambda: backend() != own)
+    assert child.goes_on()
+    child.end()
+    assert backend() == own
+    engine.dispose()
+
+
 def test_an_engine_of_the_users_crosses_a_fork_too(place: Place) -> None:
     engine = place.engine()
     store = SqlResumeStore(engine, prefix=place.prefix)

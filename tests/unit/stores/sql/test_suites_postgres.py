@@ -9,7 +9,15 @@ from typing import Any, ClassVar
 import pytest
 from sqlalchemy import create_engine
 
-from pytest_wfstate import Server, SqlEffectStore, SqlPausedStore, SqlResumeStore, SqlRunStore, SqlSnapshotStore
+from pytest_wfstate import (
+    Server,
+    SqlEffectStore,
+    SqlPausedStore,
+    SqlResumeStore,
+    SqlRunStore,
+    SqlSnapshotStore,
+    as_sync,
+)
 from pytest_wfstate.faults.servers import leftovers
 from pytest_wfstate.stores.sql.base import SqlStore
 from pytest_wfstate.suites import EffectSuite, PausedSuite, ResumeSuite, RunSuite, SnapshotSuite
@@ -32,24 +40,42 @@ class OnPostgres:
         yield
         leftovers.remove(self.direct, self.used)
 
-    def open(self, home: Path) -> SqlStore[Any]:
+    def open(self, home: Path) -> Any:
         self.used.add(home.name)
         return self.store(self.url, prefix=home.name)
 
     def torn(self, home: Path, contract: str, one: str) -> None:
-        engine = create_engine(self.direct.replace("postgresql", "postgresql+psycopg", 1))
+        engine = create_engine(with_driver(self.direct))
         tear(engine, contract, one, home.name)
         engine.dispose()
 
 
-class TestEffects(OnPostgres, EffectSuite):
+class OnOneEngine(OnPostgres):
+    """Opens all handles on one engine, as an application does that has one."""
+
+    @pytest.fixture(autouse=True)
+    def _have_engine(self, _wfstate_item: None) -> Iterator[None]:
+        self.engine = create_engine(with_driver(self.url))
+        yield
+        self.engine.dispose()
+
+    def open(self, home: Path) -> Any:
+        self.used.add(home.name)
+        return as_sync(self.store(self.engine, prefix=home.name))
+
+
+def with_driver(url: str) -> str:
+    return url.replace("postgresql", "postgresql+psycopg", 1)
+
+
+class TestEffects(OnOneEngine, EffectSuite):
     store = SqlEffectStore
 
     def corrupt(self, home: Path, id: str) -> None:  # noqa: A002
         self.torn(home, "effects", id)
 
 
-class TestPaused(OnPostgres, PausedSuite):
+class TestPaused(OnOneEngine, PausedSuite):
     store = SqlPausedStore
 
     def corrupt(self, home: Path, id: str) -> None:  # noqa: A002
@@ -70,7 +96,7 @@ class TestSnapshots(OnPostgres, SnapshotSuite):
         self.torn(home, "snapshots", id)
 
 
-class TestRuns(OnPostgres, RunSuite):
+class TestRuns(OnOneEngine, RunSuite):
     store = SqlRunStore
 
     def corrupt(self, home: Path, id: str) -> None:  # noqa: A002
