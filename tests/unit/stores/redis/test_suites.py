@@ -16,6 +16,7 @@ from pytest_wfstate import (
     RedisRunStore,
     RedisSnapshotStore,
     Server,
+    as_sync,
 )
 from pytest_wfstate.suites import EffectSuite, PausedSuite, ResumeSuite, RunSuite, SnapshotSuite
 
@@ -36,8 +37,8 @@ class OnServer:
 class TestEffects(OnServer, EffectSuite):
     medium = "server"
 
-    def open(self, home: Path) -> RedisEffectStore:
-        return RedisEffectStore(self.url, prefix=home.name)
+    def open(self, home: Path) -> Any:
+        return as_sync(RedisEffectStore(self.url, prefix=home.name))
 
     def corrupt(self, home: Path, id: str) -> None:  # noqa: A002 - the name that the contracts use
         self.client.hset(f"{home.name}:effects:{{{id}}}", "checkpoint", '{"task_')
@@ -66,8 +67,8 @@ class TestResume(OnServer, ResumeSuite):
 class TestRuns(OnServer, RunSuite):
     medium = "server"
 
-    def open(self, home: Path) -> RedisRunStore:
-        return RedisRunStore(self.url, prefix=home.name)
+    def open(self, home: Path) -> Any:
+        return as_sync(RedisRunStore(self.url, prefix=home.name))
 
     def corrupt(self, home: Path, id: str) -> None:  # noqa: A002
         self.client.set(f"{home.name}:runs:{{{id}}}", '{"run_')
