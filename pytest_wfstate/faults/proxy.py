@@ -67,10 +67,11 @@ class Proxy:
             self._plan = (when, self.messages + nth)
             self._then = then
 
-    def cut_nothing(self) -> None:
-        """Forget what was to be cut and was not."""
+    def cut_nothing(self) -> bool:
+        """Forget what was to be cut, and tell whether that message came: one to which there is no answer is not cut."""
         with self._lock:
-            self._plan = None
+            came, self._plan = self._plan is None, None
+            return came
 
     def __enter__(self) -> Self:
         self._acceptor.start()
@@ -114,9 +115,9 @@ class Proxy:
             return when
 
     def _will_cut(self) -> None:
-        self._then()
         with self._lock:
-            self.cuts += 1
+            self.cuts += 1  # first: who is killed by what follows ends a wait for it
+        self._then()
 
 
 class _Link:

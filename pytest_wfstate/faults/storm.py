@@ -259,6 +259,8 @@ class _Life:
                         self._follow(order, do)
         except (EOFError, BrokenPipeError, ConnectionResetError):
             return  # the test has ended
+        except Broken as broken:
+            self._say("broken", str(broken))
         except BaseException:
             self._say("broken", traceback.format_exc())
 

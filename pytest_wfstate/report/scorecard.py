@@ -28,6 +28,8 @@ class Item:
     """What the store does not offer, and the test went without."""
     forgets: tuple[str, ...] = ()
     """Fields of records that the suite does not compare."""
+    limits: tuple[str, ...] = ()
+    """What is not shown by it, though it pass."""
     is_bounded: bool = False
     """Whether an exploration was cut off."""
 
@@ -48,6 +50,7 @@ class Item:
             text,
             all_of("wfstate_left_out"),
             all_of("wfstate_forgets"),
+            all_of("wfstate_limit"),
             "wfstate_bounded" in last,
         )
 
@@ -86,12 +89,17 @@ class Row:
         kinds = ("failed", "known", "not measured", *SKIPPED)
         counts = [f"{self.count(kind)} {_NAMES.get(kind, kind)}" for kind in kinds if self.count(kind)]
         counts += [f"{self.not_asked} not asked"] if self.not_asked else []
-        forgotten = f"; not compared: {', '.join(self.forgets())}" if self.forgets() else ""
-        return f"{self.name}: {levels or 'no clause'}{'; ' if counts else ''}{', '.join(counts)}{forgotten}"
+        forgotten = f"not compared: {', '.join(self.forgets())}" if self.forgets() else ""
+        parts = [levels or "no clause", ", ".join(counts), forgotten, *self.limits()]
+        return f"{self.name}: {'; '.join(filter(None, parts))}"
 
     def forgets(self) -> list[str]:
         """Name the fields that were not compared."""
         return list(dict.fromkeys(name for item in self.items for name in item.forgets))
+
+    def limits(self) -> list[str]:
+        """Say what the tests that passed do not show."""
+        return list(dict.fromkeys(limit for item in self.items if item.result == "passed" for limit in item.limits))
 
     def notes(self) -> list[str]:
         """Say what the numbers do not: why clauses were skipped, and what a pass went without."""
@@ -104,6 +112,7 @@ class Row:
             *(f"{number} passed without a part: {reason}" for reason, number in left_out.items()),
             *(f"{item.clause} is known to fail: {item.text}" for item in known),
             *([f"not compared: {', '.join(self.forgets())}"] if self.forgets() else []),
+            *self.limits(),
             *([f"{bounded} explorations were cut off by a bound: a larger --profile goes on"] if bounded else []),
         ]
 

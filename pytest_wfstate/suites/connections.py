@@ -24,6 +24,7 @@ from pytest_wfstate.faults.proxy import Proxy, When
 from pytest_wfstate.faults.violation import said
 from pytest_wfstate.suites.crashes import Trial
 from pytest_wfstate.suites.harness import Harness
+from pytest_wfstate.suites.play import RESTART
 from pytest_wfstate.suites.rehearsal import rehearsed
 
 __tracebackhide__ = True
@@ -69,12 +70,19 @@ class Line:
         self._new_home = new_home
 
     def cut(self) -> int:
-        """Cut the connection at each message; the call that fails is made once more. Give how often it was cut.
+        """Cut the connection at each message; the call that fails is made once more.
+
+        Give how often it was cut at the least: before messages, or after their answers.
 
         Raises:
             Violation: the store does not survive.
         """
-        return sum(self._at_each_message("the connection was cut", self._play_and_cut, when) for when in WHENS)
+        cuts = []
+        for when in WHENS:
+            before = self._proxy.cuts
+            self._at_each_message("the connection was cut", self._play_and_cut, when)
+            cuts.append(self._proxy.cuts - before)
+        return min(cuts)
 
     def kill(self) -> int:
         """Kill the client at each message. Give how often it was killed.
@@ -87,24 +95,29 @@ class Line:
         """
         what, play = "the client was killed", self._play_and_kill
         killed = self._at_each_message(what, play, "before")
-        is_answered = (self._at_message(what, play, "after", nth) for nth in range(killed, 0, -1))
-        return killed + any(is_answered)
+        before = self._proxy.cuts
+        for nth in range(killed, 0, -1):
+            self._at_message(what, play, "after", nth)
+            if self._proxy.cuts > before:
+                break
+        return killed
 
     def _at_each_message(self, what: str, play: Playing, when: When) -> int:
+        """Give how many messages there were."""
         return next(nth - 1 for nth in itertools.count(1) if not self._at_message(what, play, when, nth))
 
     def _at_message(self, what: str, play: Playing, when: When, nth: int) -> bool:
-        """Tell whether there was such a message."""
+        """Tell whether there was such a message. It need not have been cut: to a farewell there is no answer."""
         home = self._new_home()
         self._trial.setup(home)
         self._acks.clear()
         cuts = self._proxy.cuts
         with self._told(f"{what} {_TOLD[when].format(nth)}."):
             play(home, when, nth)
-            self._proxy.cut_nothing()
+            came = self._proxy.cut_nothing()
             if self._proxy.cuts > cuts:
                 self._trial.check(Left(home, list(self._acks)))
-        return self._proxy.cuts > cuts
+        return came
 
     def _play_and_cut(self, home: Path, when: When, nth: int) -> None:
         self._proxy.cut(when, nth)
@@ -121,7 +134,7 @@ class Line:
         try:
             yield
         except Exception as error:
-            acked = "; ".join(map(repr, self._acks)) or "nothing"
+            acked = "; ".join(map(repr, itertools.takewhile(lambda one: one != RESTART, self._acks))) or "nothing"
             told = [str(error)] if isinstance(error, Violation) else said(error)
             raise Violation("\n".join([what, f"acknowledged: {acked}", *told])) from error
 
@@ -177,6 +190,6 @@ def over_the_line(suite: Harness, name: str, do: Callable[[Line], int]) -> None:
             raise Violation(f"{suite._title}\n\n{violation}") from violation.__cause__
     if not done:
         raise NotMeasured(
-            f"{suite._title}\n\nNOT_MEASURED: nothing went through the proxy before the server. Have open() connect to "
-            "self.url, which is the proxy's."
+            f"{suite._title}\n\nNOT_MEASURED: nothing went through the proxy before the server, or nothing was answered. "
+            "Have open() connect to self.url, which is the proxy's."
         )

@@ -174,10 +174,17 @@ class Trial:
     def _lived(
         self, worlds: tuple[World, ...], calls: Sequence[Call], outcomes: Sequence[Outcome]
     ) -> tuple[World, ...]:
-        """Let a process make calls with these outcomes; it dies in the next one, or before it."""
+        """Let a process make calls with these outcomes; it dies in the next one, or before it.
+
+        Raises:
+            Violation: one of them cannot be.
+        """
         waiting = list(calls)
         for outcome in outcomes:
-            worlds = self._stepped(worlds, waiting[0], outcome)
+            after = self._stepped(worlds, waiting[0], outcome)
+            if not after:
+                Play(self._specification, worlds).judge(FIRST, waiting[0], outcome)  # which says what is wrong with it
+            worlds = after
             if not isinstance(outcome, Failed):
                 waiting.pop(0)
         if waiting:

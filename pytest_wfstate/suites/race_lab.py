@@ -56,12 +56,7 @@ class Race(Schedules):
             RaceBug: no order of the calls explains what came of them, a call ended in an error, or did not end.
         """
         need_real_disk()
-        weather = Weather(processes, seed)
-        with (
-            memory_home(f"h{uuid.uuid4().hex[:15]}") as home,
-            contextlib.closing(Driver(TIMEOUT)) as driver,
-            self._telling(weather),
-        ):
+        with memory_home(f"h{uuid.uuid4().hex[:15]}") as home, contextlib.closing(Driver(TIMEOUT)) as driver:
 
             def handles() -> Handles:
                 return Handles(
@@ -70,12 +65,34 @@ class Race(Schedules):
                     driver,
                 )
 
-            storm = Tempest(
-                handles, _contract(contract), weather, medium=medium, kills=kills, timeout=TIMEOUT, server=server
+            return self.rage(
+                handles,
+                _contract(contract),
+                Weather(processes, seed),
+                seconds,
+                medium=medium,
+                kills=kills,
+                timeout=TIMEOUT,
+                server=server,
             )
-            storm.rage(SECONDS[self._profile] if seconds is None else seconds)
+
+    def rage(
+        self,
+        handles: Callable[[], Handles],
+        contract: Contract,
+        weather: Weather,
+        seconds: float | None = None,
+        **settings: Any,
+    ) -> Weather:
+        """Do what `storm` does, through handles that a suite opens. `settings` are those of `Tempest`.
+
+        Raises:
+            RaceBug: as `storm` does.
+        """
+        with self._telling(weather):
+            Tempest(handles, contract, weather, **settings).rage(SECONDS[self._profile] if seconds is None else seconds)
         if weather.violation:
-            raise RaceBug(f"a storm of {processes} workers broke the store.\n\n{weather.violation}\n\n{weather}.")
+            raise RaceBug(f"a storm of {weather.workers} workers broke the store.\n\n{weather.violation}\n\n{weather}.")
         return weather
 
 

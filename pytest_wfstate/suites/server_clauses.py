@@ -12,7 +12,7 @@ from pytest_wfstate.faults.race_report import RaceBug
 from pytest_wfstate.suites.clauses import clause
 from pytest_wfstate.suites.connections import Line, over_the_line
 from pytest_wfstate.suites.harness import Harness
-from pytest_wfstate.suites.race_lab import Race
+from pytest_wfstate.suites.race_lab import Race, Weather
 
 __tracebackhide__ = True
 
@@ -48,12 +48,25 @@ def _killed() -> Test:
         if not hasattr(server, "kill"):
             pytest.skip(f"{self.server} cannot be killed: it is not started by these tests")
         lab: Race = self._request.getfixturevalue("_wfstate_race")
+        home = self._home()
+        self._tell("limit", ["a killed server shows the death of a process, not a power cut"])
         try:
-            lab.storm(self.open, self.contract, medium="server", server=server, seconds=_SECONDS[self._profile])
+            lab.rage(
+                lambda: self._handles(home),
+                self.contract,
+                Weather(_WORKERS, seed=0),
+                _SECONDS[self._profile],
+                medium="server",
+                kills=True,
+                timeout=self._timeout,
+                server=server,
+                normalise=self.normalise,
+            )
         except RaceBug as bug:
             raise Violation(f"{self._title}\n\n{bug}") from None
 
     return test
 
 
+_WORKERS = 4
 _SECONDS = {"quick": 1.0, "default": 3.0, "thorough": 30.0}

@@ -90,6 +90,7 @@ class Tempest:
         kills: bool,
         timeout: float,
         server: Server | None = None,
+        normalise: Callable[[Any], Any] = lambda record: record,
     ) -> None:
         self._handles = handles
         self._contract = contract
@@ -99,7 +100,11 @@ class Tempest:
         self._disturb = self._kill_server if server else None
         self._timeout = timeout
         self._chance = random.Random(weather.seed)
-        self._specification = Specification(contract)
+        self._specification = Specification(contract, normalise)
+        self._outages: list[tuple[float, float]] = []
+        """From when to when the server was gone."""
+        self._done_at = [now()] * weather.workers
+        """When each worker was done with a call, last."""
         self._operations, self._recovery = self._offered()
         self._last: list[tuple[Call, Outcome]] = []
         """What was seen of each id at the end of its round."""
@@ -141,15 +146,17 @@ class Tempest:
 
     def _kill_server(self) -> None:
         assert self._server is not None
+        began = now()
         self._server.kill()
         self._server.restart()
+        self._outages.append((began, now()))
         self._weather.server_kills += 1
 
     @contextlib.contextmanager
-    def _life(self) -> Iterator[Callable[[Call], Outcome]]:
+    def _life(self) -> Iterator[Callable[[Call], Outcome | None]]:
         with self._handles() as handles:
 
-            def do(call: Call) -> Outcome:
+            def do(call: Call) -> Outcome | None:
                 outcome = _made(handles, "worker", call)
                 if isinstance(outcome, Failed) and self._server is not None:
                     self._wait_for_server(handles)
@@ -161,9 +168,17 @@ class Tempest:
         """Look at something until that works again: then the server that a call was lost with is gone.
 
         What is called meanwhile would fail as well, and prove nothing.
+
+        Raises:
+            Broken: it does not work again.
         """
         (look, *_), until = self._contract.looks(["server"]), now() + self._timeout
-        while isinstance(_made(handles, "worker", look), Failed) and now() < until:
+        while isinstance(outcome := _made(handles, "worker", look), Failed):
+            if now() > until:
+                raise Broken(
+                    f"{call_in_words(look)} still fails {self._timeout:g} s after a call was lost: {outcome.error}. The "
+                    "server is started again at once; a handle has to connect anew."
+                )
             time.sleep(_PAUSE)
 
     def _round(self) -> None:
@@ -175,7 +190,8 @@ class Tempest:
         calls = chosen_calls(self._operations, ids, _KINDS, weather.seed + weather.rounds)
         chosen = self._chance.choices(calls, k=CALLS)
         orders = [self._with_naps(chosen[number :: weather.workers]) for number in range(weather.workers)]
-        entries = [self._entry(deed) for deed in self._storm.round(orders, self._recovery, self._disturb)]
+        deeds = self._storm.round(orders, self._recovery, self._disturb)
+        entries = [self._entry(deed) for deed in deeds if deed.died or deed.outcome is not None]
         weather.calls += len(entries)
         weather.killed = self._storm.killed
         made = [one.outcome.value for one in entries if isinstance(one.outcome, Returned) and self._invents(one)]
@@ -185,9 +201,14 @@ class Tempest:
     def _entry(self, deed: Deed) -> Entry:
         client = f"worker {deed.worker + 1}" + (f", life {deed.life + 1}" if deed.life else "")
         # A call that was lost with its server has happened before the server was back, or never.
-        is_lost = deed.died or (self._server is not None and isinstance(deed.outcome, Failed))
+        is_lost = deed.died or (isinstance(deed.outcome, Failed) and self._has_lost_server(deed))
+        self._done_at[deed.worker] = deed.end
         outcome = Died() if is_lost else deed.outcome
         return Entry(client, deed.order.name, deed.order.args, deed.begin, deed.end, outcome)
+
+    def _has_lost_server(self, deed: Deed) -> bool:
+        """Tell whether the server was gone at some time since the worker's last call: else it is not to blame."""
+        return any(began <= deed.end and ended >= self._done_at[deed.worker] for began, ended in self._outages)
 
     def _invents(self, entry: Entry) -> bool:
         return self._contract[entry.name].invents
@@ -200,16 +221,17 @@ class Tempest:
         offered = {one.name for one in self._operations}
         looks = [call for call in self._contract.observe(ids) if call.name in offered]
         with self._handles() as handles:
-            outcomes = [_made(handles, "afterwards", call) for call in looks]
+            seen = [(call, _made(handles, "afterwards", call)) for call in looks]
         last = len(looks) // 2 if self._recovery else 0  # it looks before and after a recovery
         self._last += [
             (call, outcome)
-            for call, outcome in list(zip(looks, outcomes, strict=True))[last:]
-            if self._contract[call.name].keys and not self._contract[call.name].changes
+            for call, outcome in seen[last:]
+            if outcome is not None and self._contract[call.name].keys and not self._contract[call.name].changes
         ]
         return [
             Entry("afterwards", call.name, call.args, at + 1 + number, at + 1 + number, outcome)
-            for number, (call, outcome) in enumerate(zip(looks, outcomes, strict=True))
+            for number, (call, outcome) in enumerate(seen)
+            if outcome is not None
         ]
 
     def _look_again(self) -> None:
@@ -219,7 +241,7 @@ class Tempest:
         with self._handles() as handles:
             for call, before in self._last:
                 after = _made(handles, "at the end", call)
-                if after != before:
+                if after is not None and after != before:
                     self._weather.violation = (
                         f"{call_in_words(call)} gave {outcome_in_words(before)} at the end of its round, and "
                         f"{outcome_in_words(after)} at the end of the storm. Nobody had used that id since."
@@ -228,8 +250,9 @@ class Tempest:
 
     def _judged(self, entries: Sequence[Entry]) -> str:
         failed = next((one for one in entries if isinstance(one.outcome, Failed)), None)
-        if failed is not None and self._server is None:
-            return f"a call ended in an error, with nothing in its way but others:\n  {entry_in_words(failed)}"
+        if failed is not None:
+            server = ", and the server was there" if self._server else ""
+            return f"a call ended in an error, with nothing in its way but others{server}:\n  {entry_in_words(failed)}"
         for part in shares(entries, self._contract):
             unexplained = check(part, self._specification)
             if unexplained is not None:
@@ -251,11 +274,13 @@ class Tempest:
         return "\n".join([words, "they are among these calls, with milliseconds:", *lines, *filter(None, [left_out])])
 
 
-def _made(handles: Handles, handle: str, call: Call) -> Outcome:
-    """Make a call, whatever comes of it."""
+def _made(handles: Handles, handle: str, call: Call) -> Outcome | None:
+    """Make a call, whatever comes of it. Give None if it is not offered."""
     try:
         return handles.outcome(handle, call)
-    except (Exception, pytest.fail.Exception, pytest.skip.Exception) as error:
+    except pytest.skip.Exception:
+        return None
+    except (Exception, pytest.fail.Exception) as error:
         return Failed(f"{type(error).__name__}: {error}")
 
 

@@ -44,6 +44,13 @@ def test_what_a_pass_went_without_is_told() -> None:
     ]
 
 
+def test_what_a_pass_does_not_show_is_told() -> None:
+    limit = "a killed server shows the death of a process, not a power cut"
+    row = Row("store", [Item("TestStore", "a.b.c", "core", result, limits=(limit,)) for result in ("passed", "failed")])
+    assert row.notes() == [limit]
+    assert row.in_a_line() == f"store: core 1/2; 1 failed; {limit}"
+
+
 def test_only_what_was_seen_to_hold_is_clean() -> None:
     assert Row("store", [item("passed"), item("not offered"), item("known")]).is_clean
     assert not Row("store", [item("passed"), item("failed")]).is_clean
