@@ -1,8 +1,8 @@
 """Errors: a workload in which one file operation after the other fails, and what it leaves each time.
 
 Each op in turn fails with each error, in a run of its own. A failed fsync also lies: what was dirty counts as clean, so
-later fsyncs do not bring it to the disk, and power cuts are tried after it. They come when every op has failed once, from
-all such runs in turn: a bound cuts off the end of each, and no op.
+later fsyncs do not bring it to the disk, and power cuts are tried after it. They come when every op has failed once,
+from all such runs in turn: a bound cuts off the end of each, and no op.
 """
 
 from __future__ import annotations

@@ -190,6 +190,6 @@ def over_the_line(suite: Harness, name: str, do: Callable[[Line], int]) -> None:
             raise Violation(f"{suite._title}\n\n{violation}") from violation.__cause__
     if not done:
         raise NotMeasured(
-            f"{suite._title}\n\nNOT_MEASURED: nothing went through the proxy before the server, or nothing was answered. "
-            "Have open() connect to self.url, which is the proxy's."
+            f"{suite._title}\n\nNOT_MEASURED: nothing went through the proxy before the server, or nothing was "
+            "answered. Have open() connect to self.url, which is the proxy's."
         )

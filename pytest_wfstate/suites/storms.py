@@ -176,8 +176,8 @@ class Tempest:
         while isinstance(outcome := _made(handles, "worker", look), Failed):
             if now() > until:
                 raise Broken(
-                    f"{call_in_words(look)} still fails {self._timeout:g} s after a call was lost: {outcome.error}. The "
-                    "server is started again at once; a handle has to connect anew."
+                    f"{call_in_words(look)} still fails {self._timeout:g} s after a call was lost: {outcome.error}. "
+                    "The server is started again at once; a handle has to connect anew."
                 )
             time.sleep(_PAUSE)
 

@@ -42,7 +42,7 @@ class RepeatsBlindly(SqlPausedStore):
             except LostConnection:
                 return change(*args)
 
-        self._database._change = again  # type: ignore[method-assign]
+        self._database.__dict__["_change"] = again
 
 
 @only("test_cut_claim", "test_cut_recover")
@@ -80,7 +80,7 @@ class OwnRecords:
 
     def load(self, run_id: str) -> Own | None:
         found = self._store.load(run_id)
-        return found and Own(found.to_json())
+        return None if found is None else Own(found.to_json())
 
     def shut_down(self) -> None:
         self._store.close()
@@ -123,10 +123,12 @@ class RefusesAll(RedisResumeStore):
 
 def test_an_error_is_not_put_down_to_a_server_that_was_there(redis_server: Server) -> None:
     told = r"a call ended in an error, with nothing in its way but others, and the server was there:\n.* save\("
+
+    def open_store(home: Path) -> RefusesAll:
+        return RefusesAll(redis_server.url, home.name)
+
     with pytest.raises(RaceBug, match=told):
-        Race().storm(
-            lambda home: RefusesAll(redis_server.url, home.name), "resume", medium="server", server=redis_server
-        )
+        Race().storm(open_store, "resume", medium="server", server=redis_server)
 
 
 class ConnectsOnce(RedisResumeStore):
@@ -135,7 +137,8 @@ class ConnectsOnce(RedisResumeStore):
     is_lost = False
 
     def load(self, run_id: str) -> ResumePoint | None:
-        return self._tried(lambda: super(ConnectsOnce, self).load(run_id))
+        found: ResumePoint | None = self._tried(lambda: super(ConnectsOnce, self).load(run_id))
+        return found
 
     def save(self, point: ResumePoint) -> None:
         self._tried(lambda: super(ConnectsOnce, self).save(point))
@@ -157,7 +160,7 @@ class TestConnectsOnce(ResumeSuite):
     medium = "server"
     server = "redis_server"
     known_failures: ClassVar = {"resume.server.killed": "load('server') still fails"}
-    _timeout = 1.0  # type: ignore[assignment]
+    _timeout = 1.0
 
     def open(self, home: Path) -> Any:
         return ConnectsOnce(self.url, prefix=home.name)
