@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import gc
+import importlib
 import os
 
 import pytest
@@ -26,3 +28,13 @@ def pytest_configure(config: pytest.Config) -> None:
         config.add_cleanup(stack.pop_all().close)
     config.option.basetemp = config.option.basetemp or str(home / "tests")
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+
+
+def pytest_collection_finish() -> None:
+    """Have the garbage collector leave alone what is there once all tests are collected.
+
+    It would look through all of that again and again, and each time after a fork the pages it looks at are copied.
+    """
+    importlib.import_module("hypothesis.core")  # which looks at what the collector knows
+    gc.collect()
+    gc.freeze()
