@@ -31,8 +31,8 @@ class Scenario:
 
     calls: Sequence[Call]
     before: Sequence[Line] = ()
-    faults: Sequence[str] = ("kill", "power", "errors")
-    """What is done to it. A long one may be spared the errors, where a short one meets the same code."""
+    faults: Sequence[str] = ("kill", "power", "errors", "server")
+    """What is done to it. A long one may be spared the errors, and lost connections, where a short one meets them."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, repr=False)

@@ -153,7 +153,7 @@ class RunSuite(Suite):
         "update": [Scenario([UPDATE_A, update("a", 8)], before=[FETCH, A])],
         "delete": [
             Scenario([DELETE_A], before=[A, FETCH, B]),
-            Scenario([DELETE_A, A2], before=[CHARGE], faults=["kill", "power"]),
+            Scenario([DELETE_A, A2], before=[CHARGE], faults=["kill", "power", "server"]),
         ],
         "upsert": [Scenario([FETCH, CHARGE]), Scenario([FETCH2], before=[FETCH, CHARGE, A, FETCH_B])],
     }

@@ -140,7 +140,7 @@ class SnapshotSuite(Suite):
         "save": [Scenario([A]), Scenario([A2, LATER_A], before=[A, B])],
         "fork": [
             Scenario([FORK_A], before=[A]),
-            Scenario([FORK(key("a"), EDITS)], before=[A, LATER_A, FORK_A], faults=["kill", "power"]),
+            Scenario([FORK(key("a"), EDITS)], before=[A, LATER_A, FORK_A], faults=["kill", "power", "server"]),
         ],
     }
     racers: ClassVar[Mapping[str, Racer]] = {

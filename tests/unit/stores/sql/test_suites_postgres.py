@@ -1,4 +1,7 @@
-"""The stores in PostgreSQL keep every promise of their contracts that can be tried on a server."""
+"""The stores in PostgreSQL keep every promise of their contracts that can be tried on a server.
+
+Resume points are kept by handles that connect for themselves. The others share an engine, as those of one program do.
+"""
 
 from __future__ import annotations
 
@@ -18,6 +21,7 @@ from pytest_wfstate import (
     SqlSnapshotStore,
     as_sync,
 )
+from pytest_wfstate.contracts.base import Contract
 from pytest_wfstate.faults.servers import leftovers
 from pytest_wfstate.stores.sql.base import SqlStore
 from pytest_wfstate.suites import EffectSuite, PausedSuite, ResumeSuite, RunSuite, SnapshotSuite
@@ -30,6 +34,7 @@ class OnPostgres:
 
     medium: ClassVar[Medium] = "server"
     server: ClassVar[str | None] = "postgres_server"
+    contract: Contract
     url: str
     store: type[SqlStore[Any]]
 
@@ -42,16 +47,19 @@ class OnPostgres:
 
     def open(self, home: Path) -> Any:
         self.used.add(home.name)
-        return self.store(self.url, prefix=home.name)
+        return self.store(self.where(), prefix=home.name)
 
-    def torn(self, home: Path, contract: str, one: str) -> None:
+    def where(self) -> Any:
+        return self.url
+
+    def corrupt(self, home: Path, id: str) -> None:  # noqa: A002 - the name that the contracts use
         engine = create_engine(with_driver(self.direct))
-        tear(engine, contract, one, home.name)
+        tear(engine, self.contract.name, id, home.name)
         engine.dispose()
 
 
 class OnOneEngine(OnPostgres):
-    """Opens all handles on one engine, as an application does that has one."""
+    """Opens all handles on one engine, and calls them as what they are at heart, without a loop."""
 
     @pytest.fixture(autouse=True)
     def _have_engine(self, _wfstate_item: None) -> Iterator[None]:
@@ -59,9 +67,11 @@ class OnOneEngine(OnPostgres):
         yield
         self.engine.dispose()
 
+    def where(self) -> Any:
+        return self.engine
+
     def open(self, home: Path) -> Any:
-        self.used.add(home.name)
-        return as_sync(self.store(self.engine, prefix=home.name))
+        return as_sync(super().open(home))
 
 
 def with_driver(url: str) -> str:
@@ -71,33 +81,18 @@ def with_driver(url: str) -> str:
 class TestEffects(OnOneEngine, EffectSuite):
     store = SqlEffectStore
 
-    def corrupt(self, home: Path, id: str) -> None:  # noqa: A002
-        self.torn(home, "effects", id)
-
 
 class TestPaused(OnOneEngine, PausedSuite):
     store = SqlPausedStore
-
-    def corrupt(self, home: Path, id: str) -> None:  # noqa: A002
-        self.torn(home, "paused", id)
 
 
 class TestResume(OnPostgres, ResumeSuite):
     store = SqlResumeStore
 
-    def corrupt(self, home: Path, id: str) -> None:  # noqa: A002
-        self.torn(home, "resume", id)
 
-
-class TestSnapshots(OnPostgres, SnapshotSuite):
+class TestSnapshots(OnOneEngine, SnapshotSuite):
     store = SqlSnapshotStore
-
-    def corrupt(self, home: Path, id: str) -> None:  # noqa: A002
-        self.torn(home, "snapshots", id)
 
 
 class TestRuns(OnOneEngine, RunSuite):
     store = SqlRunStore
-
-    def corrupt(self, home: Path, id: str) -> None:  # noqa: A002
-        self.torn(home, "runs", id)

@@ -12,55 +12,52 @@ from typing import Any
 from sqlalchemy import create_engine
 
 from pytest_wfstate import SqlEffectStore, SqlPausedStore, SqlResumeStore, SqlRunStore, SqlSnapshotStore, as_sync
+from pytest_wfstate.contracts.base import Contract
+from pytest_wfstate.stores.sql.base import SqlStore
 from pytest_wfstate.suites import EffectSuite, PausedSuite, ResumeSuite, RunSuite, SnapshotSuite
 from tests.unit.stores.sql.damage import tear
+
+
+class InSqlite:
+    """Keeps each home in a database of its own."""
+
+    contract: Contract
+    store: type[SqlStore[Any]]
+
+    def open(self, home: Path) -> Any:
+        return self.store(url(home))
+
+    def corrupt(self, home: Path, id: str) -> None:  # noqa: A002 - the name that the contracts use
+        engine = create_engine(url(home))
+        tear(engine, self.contract.name, id)
+        engine.dispose()
 
 
 def url(home: Path) -> str:
     return f"sqlite:///{home}/state.db"
 
 
-def torn(home: Path, contract: str, one: str) -> None:
-    engine = create_engine(url(home))
-    tear(engine, contract, one)
-    engine.dispose()
+class TestEffects(InSqlite, EffectSuite):
+    store = SqlEffectStore
 
-
-class TestEffects(EffectSuite):
     def open(self, home: Path) -> Any:
-        return as_sync(SqlEffectStore(url(home)))
-
-    def corrupt(self, home: Path, id: str) -> None:  # noqa: A002
-        torn(home, "effects", id)
+        return as_sync(super().open(home))
 
 
-class TestPaused(PausedSuite):
-    def open(self, home: Path) -> SqlPausedStore:
-        return SqlPausedStore(url(home))
-
-    def corrupt(self, home: Path, id: str) -> None:  # noqa: A002
-        torn(home, "paused", id)
+class TestPaused(InSqlite, PausedSuite):
+    store = SqlPausedStore
 
 
-class TestResume(ResumeSuite):
-    def open(self, home: Path) -> SqlResumeStore:
-        return SqlResumeStore(url(home))
-
-    def corrupt(self, home: Path, id: str) -> None:  # noqa: A002
-        torn(home, "resume", id)
+class TestResume(InSqlite, ResumeSuite):
+    store = SqlResumeStore
 
 
-class TestSnapshots(SnapshotSuite):
-    def open(self, home: Path) -> SqlSnapshotStore:
-        return SqlSnapshotStore(url(home))
-
-    def corrupt(self, home: Path, id: str) -> None:  # noqa: A002
-        torn(home, "snapshots", id)
+class TestSnapshots(InSqlite, SnapshotSuite):
+    store = SqlSnapshotStore
 
 
-class TestRuns(RunSuite):
+class TestRuns(InSqlite, RunSuite):
+    store = SqlRunStore
+
     def open(self, home: Path) -> Any:
-        return as_sync(SqlRunStore(url(home)))
-
-    def corrupt(self, home: Path, id: str) -> None:  # noqa: A002
-        torn(home, "runs", id)
+        return as_sync(super().open(home))
