@@ -9,19 +9,18 @@ REMEMBERED = 60.0
 
 # A change that is sent again, because its answer was lost, must not be made again: what it did may have been undone
 # by somebody else since, as a save is by a claim. So it leaves a receipt, for a while, with what it came to. One that
-# changed nothing returns false, and leaves none.
+# changed nothing leaves one too, of no text: else the first sending, if it is late and comes after the second, would
+# find something to change, such as what was saved in between.
 _ONCE = """
 local receipt = redis.call('GET', KEYS[1])
 if receipt then
-    return receipt
+    return receipt ~= '' and receipt
 end
 local function change()
 {body}
 end
 local result = change()
-if result then
-    redis.call('SET', KEYS[1], result, 'PX', {milliseconds})
-end
+redis.call('SET', KEYS[1], result or '', 'PX', {milliseconds})
 return result
 """
 

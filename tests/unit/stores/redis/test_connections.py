@@ -15,6 +15,7 @@ import redis
 
 from pytest_wfstate import (
     LostConnection,
+    NotFound,
     PausedWorkflow,
     RedisEffectStore,
     RedisPausedStore,
@@ -25,7 +26,7 @@ from pytest_wfstate import (
 from pytest_wfstate.faults.proxy import Proxy, When
 from pytest_wfstate.stores.redis._client import _ASKED
 from tests.unit.stores.handles import call as called
-from tests.unit.stores.redis.scripts import EFFECTS, KINDS, PAUSED, RESUME, RUNS, Kind, direct, outcomes
+from tests.unit.stores.redis.scripts import EFFECTS, KINDS, PAUSED, RESUME, RUNS, Kind, direct, dump, outcomes
 
 each = pytest.mark.parametrize("kind", KINDS, ids=str)
 each_way = pytest.mark.parametrize("when", ["before", "after"])
@@ -123,6 +124,25 @@ class Meanwhile:
         self._action = None
         action()
         raise redis.ConnectionError("the answer is lost")
+
+
+class Late:
+    """Holds the first sending of the next change back: the second is made at once, the first when it is let go."""
+
+    def __init__(self, store: Any) -> None:
+        self._send = store._client._send
+        self._held: tuple[Any, ...] | None = None
+        store._client._send = self
+
+    def __call__(self, command: str, *args: Any) -> Any:
+        if self._held is None and b":receipt:" in str(args).encode():
+            self._held = (command, *args)
+            raise redis.ConnectionError("held back on the way")
+        return self._send(command, *args)
+
+    def arrive(self) -> None:
+        if self._held is not None:  # else the call has changed nothing, by any script
+            self._send(*self._held)
 
 
 @pytest.fixture
@@ -225,6 +245,68 @@ def test_an_update_that_is_sent_again_does_not_undo_a_later_one(pair: Any) -> No
     Meanwhile(one, lambda: called(other, "update_context", "a", "later"))
     called(one, "update_context", "a", "first")
     assert called(one, "get_run", "a").context == "later"
+
+
+@each
+def test_a_first_sending_that_arrives_late_changes_nothing(redis_server: Server, kind: Kind) -> None:
+    """Whatever the second came to, and whatever others have done since."""
+    with direct(redis_server) as client, kind.open(redis_server.url) as store:
+        seen = [dump(client, store)]
+        for call in kind.calls("a"):
+            with kind.open(redis_server.url, store._prefix) as other:
+                late = Late(other)
+                outcomes(other, [call])
+                seen.append(dump(client, store))
+                for state in seen:
+                    put(client, store, state)
+                    before = content(client, store)
+                    late.arrive()
+                    assert content(client, store) == before, call
+                put(client, store, seen[-1])
+
+
+def put(client: Any, store: Any, state: dict[bytes, bytes]) -> None:
+    """Have a store keep what it had when `state` was dumped."""
+    client.delete("nothing", *dump(client, store))
+    for key, dumped in state.items():
+        client.restore(key, 0, dumped)
+
+
+def content(client: Any, store: Any) -> dict[bytes, Any]:
+    """Give all that a store keeps, in Python's types: the order of a large hash is another in each dump."""
+    read = {
+        b"string": client.get,
+        b"hash": client.hgetall,
+        b"set": client.smembers,
+        b"list": lambda key: client.lrange(key, 0, -1),
+        b"zset": lambda key: client.zrange(key, 0, -1),
+    }
+    return {key: read[client.type(key)](key) for key in dump(client, store)}
+
+
+def test_a_claim_that_came_to_nothing_takes_nothing_later(pair: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The run was removed after it was read, and is paused again, just as it was, when the first sending arrives."""
+    one, other = pair(PAUSED)
+    one.save(samples.paused("a"))
+    late, read = Late(one), one._read
+    monkeypatch.setattr(one, "_read", lambda run: (read(run), other.remove(run))[0])
+    assert one.claim("a") is None
+    other.save(samples.paused("a"))
+    late.arrive()
+    assert other.list() == ["a"]
+
+
+def test_an_update_that_came_to_nothing_replaces_nothing_later(pair: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The run was deleted after it was read, and is there again, just as it was, when the first sending arrives."""
+    one, other = pair(RUNS)
+    called(one, "create_run", samples.run("a"))
+    late, read = Late(one), one._read
+    monkeypatch.setattr(one, "_read", lambda run: (read(run), called(other, "delete_run", run))[0])
+    with pytest.raises(NotFound):
+        called(one, "update_context", "a", "late")
+    called(other, "create_run", samples.run("a"))
+    late.arrive()
+    assert called(other, "get_run", "a") == samples.run("a")
 
 
 def test_a_claim_whose_answer_is_lost_for_good_is_still_its_own(pair: Any, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -19,7 +19,7 @@ from pytest_wfstate.faults.servers.base import free_port
 from pytest_wfstate.faults.servers.redis import RedisServer
 from pytest_wfstate.stores.redis._keys import tagged
 from tests.unit.stores.handles import call, outcome
-from tests.unit.stores.redis.scripts import EFFECTS, KINDS, PAUSED, RESUME, RUNS, SNAPSHOTS, Kind, direct, outcomes
+from tests.unit.stores.redis.scripts import EFFECTS, KINDS, PAUSED, RESUME, RUNS, SNAPSHOTS, Kind, direct, dump, outcomes
 
 each = pytest.mark.parametrize("kind", KINDS, ids=str)
 IDS = ["a", "}", "{", "{}", "a{b}c", "%7D", "a:b", "é\n🙂", "x" * 1024]
@@ -282,11 +282,6 @@ def is_refused(client: Any, store: Any, one: tuple[Any, ...]) -> bool:
         return False
     assert dump(client, store) == before
     return True
-
-
-def dump(client: Any, store: Any) -> dict[bytes, bytes]:
-    keys = client.keys(f"*{store._prefix}*")
-    return {key: client.dump(key) for key in keys if b"receipt" not in key and b"{wf:run-" not in key}
 
 
 @pytest.mark.parametrize("part", [":log", ":done"])
