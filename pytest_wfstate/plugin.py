@@ -400,13 +400,14 @@ def redis_server(request: pytest.FixtureRequest) -> Iterator[Server | GivenServe
 
 
 def _redis(request: pytest.FixtureRequest, kind: Kind = "durable") -> Iterator[Server | GivenServer]:
-    def start() -> Server:
-        from pytest_wfstate.faults.servers.redis import RedisServer
+    from pytest_wfstate.faults.servers.redis import RedisServer, check_kind
 
-        return RedisServer(kind)
-
+    try:
+        check_kind(kind)
+    except ValueError as error:
+        pytest.fail(f"{request.fixturename} was parametrized wrongly: {error}", pytrace=False)
     given = _given_server(request.config, "redis") if kind == "durable" else None
-    yield from _server(request, given, start)
+    yield from _server(request, given, lambda: RedisServer(kind))
 
 
 def _server(
@@ -419,8 +420,6 @@ def _server(
         return
     try:
         server = start()
-    except ValueError as error:
-        pytest.fail(f"{request.fixturename} was parametrized wrongly: {error}", pytrace=False)
     except NoServer as error:
         if _setting(request.config, "servers", SERVERS) == "required":
             pytest.fail(f"{error} It is a failure because wfstate_servers is required.", pytrace=False)

@@ -290,13 +290,19 @@ def test_programs_on_path_come_first(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert find_redis() == find_postgres() == Place(tmp_path)
 
 
-def test_the_newest_postgres_of_debian_comes_next(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("names", "newest"),
+    [(["9", "15", "13"], "15"), (["9.6", "10", "9.10"], "10"), (["9.6", "9.10"], "9.10"), (["15", "old", "16.x"], "15")],
+)
+def test_the_newest_postgres_of_debian_comes_next(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, names: list[str], newest: str
+) -> None:
     monkeypatch.setenv("PATH", "")
     monkeypatch.setattr(places, "_DEBIAN", tmp_path)
-    for version in ("9", "15", "13"):
-        (tmp_path / version / "bin").mkdir(parents=True)
-        (tmp_path / version / "bin" / "initdb").touch()
-    assert find_postgres() == Place(tmp_path / "15" / "bin")
+    for name in names:
+        (tmp_path / name / "bin").mkdir(parents=True)
+        (tmp_path / name / "bin" / "initdb").touch()
+    assert find_postgres() == Place(tmp_path / newest / "bin")
 
 
 def test_wheels_come_last(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
