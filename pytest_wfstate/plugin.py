@@ -272,12 +272,21 @@ def _open_store(
         return getattr(pytest_wfstate, f"Memory{protocol}")()
     if backend in ("postgres", "redis"):
         server = request.getfixturevalue(f"_wfstate_{backend}")
-        store = getattr(pytest_wfstate, f"{'Sql' if backend == 'postgres' else 'Redis'}{protocol}")
-        return store(server.url, prefix=f"h{uuid.uuid4().hex[:15]}")
+        store, prefix = f"{'Sql' if backend == 'postgres' else 'Redis'}{protocol}", f"h{uuid.uuid4().hex[:15]}"
+        _leave_nothing(request, server, prefix)
+        return getattr(pytest_wfstate, store)(server.url, prefix=prefix)
     folder = tmp_path_factory.mktemp(protocol.lower())
     if backend == "sqlite":
         return getattr(pytest_wfstate, f"Sql{protocol}")(f"sqlite:///{folder}/state.db")
     return getattr(pytest_wfstate, f"File{protocol}")(folder)
+
+
+def _leave_nothing(request: pytest.FixtureRequest, server: Server | GivenServer, prefix: str) -> None:
+    """Have a server that stays after the tests freed, when the store was closed, of what that has kept."""
+    from pytest_wfstate.faults.servers import GivenServer, leftovers
+
+    if isinstance(server, GivenServer):
+        request.addfinalizer(lambda: leftovers.remove(server.url, [prefix]))
 
 
 @pytest.fixture

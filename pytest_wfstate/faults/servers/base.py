@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import random
 import secrets
@@ -53,6 +52,7 @@ class Server:
     def __init__(self, *, on_disk: bool = False) -> None:
         base = None if on_disk else memory_folder(_ROOM)
         self._folder = Path(tempfile.mkdtemp(prefix=f"wfstate-{self.scheme}-", dir=base))
+        self._folders = [self._folder]
         self._log = self._folder / "log"
         self._password = secrets.token_hex()  # else every user of this machine could have it do what it may do
         self._port = free_port()
@@ -61,7 +61,7 @@ class Server:
 
     @property
     def url(self) -> str:
-        """Where it listens. It stays the same after a restart."""
+        """Where it listens, once it was started. It stays the same after a restart."""
         return f"{self.scheme}://{self.user}:{self._password}@{HOST}:{self._port}/{self.database}"
 
     def kill(self) -> None:
@@ -88,7 +88,7 @@ class Server:
     def __enter__(self) -> Self:
         try:
             self._prepare()
-            self._start()
+            self._start_where_free()
         except BaseException:
             self.__exit__()
             raise
@@ -96,7 +96,8 @@ class Server:
 
     def __exit__(self, *_: object) -> None:
         self.kill()
-        shutil.rmtree(self._folder)
+        for folder in self._folders:
+            shutil.rmtree(folder)
 
     def _prepare(self) -> None:
         """Set up the folder, before the first start."""
@@ -111,8 +112,18 @@ class Server:
     def _environment(self) -> dict[str, str]:
         return dict(os.environ)
 
+    def _start_where_free(self) -> None:
+        """Start it for the first time, at another port if somebody has taken its own since that was chosen."""
+        while True:
+            try:
+                return self._start()
+            except CannotStart:
+                if _is_free(self._port):
+                    raise
+                self._port = free_port()
+
     def _start(self) -> None:
-        self._process = Process(self._command(), self._folder, self._log, self._environment(), self._account)
+        self._process = Process(self._command(), self._folders, self._log, self._environment(), self._account)
         deadline = now() + _PATIENCE
         while not self._is_ready(self._process):
             status = self._process.status()
@@ -136,8 +147,17 @@ class Server:
 def free_port() -> int:
     """Find a port that nobody listens on, each process of xdist another one whatever seeds its random numbers."""
     ports = random.SystemRandom()
-    while True:
-        port = ports.choice(_PORTS)
-        with socket.socket() as one, contextlib.suppress(OSError):
+    while not _is_free(port := ports.choice(_PORTS)):
+        pass
+    return port
+
+
+def _is_free(port: int) -> bool:
+    with socket.socket() as one:
+        # As servers do it: connections that have ended, and are still remembered, do not matter.
+        one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
             one.bind((HOST, port))
-            return port
+        except OSError:
+            return False
+        return True

@@ -43,12 +43,12 @@ class RedisServer(Server):
     def _prepare(self) -> None:
         # In a file, because anybody may read the command of a process.
         (self._folder / "redis.conf").write_text(
-            f"bind {HOST}\nport {self._port}\nrequirepass {self._password}\n"
+            f"bind {HOST}\nrequirepass {self._password}\n"
             f'dir "{self._folder}"\nsave ""\n{KINDS[self._kind]}\n'
         )
 
     def _command(self) -> Sequence[str]:
-        return [str(self._program), str(self._folder / "redis.conf")]
+        return [str(self._program), str(self._folder / "redis.conf"), "--port", str(self._port)]
 
     def _is_ready(self, process: Process) -> bool:  # noqa: ARG002 - the port is all there is to ask
         with contextlib.suppress(OSError), socket.create_connection((HOST, self._port), timeout=1) as one:
