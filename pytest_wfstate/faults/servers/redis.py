@@ -43,8 +43,7 @@ class RedisServer(Server):
     def _prepare(self) -> None:
         # In a file, because anybody may read the command of a process.
         (self._folder / "redis.conf").write_text(
-            f"bind {HOST}\nrequirepass {self._password}\n"
-            f'dir "{self._folder}"\nsave ""\n{KINDS[self._kind]}\n'
+            f'bind {HOST}\nrequirepass {self._password}\ndir "{self._folder}"\nsave ""\n{KINDS[self._kind]}\n'
         )
 
     def _command(self) -> Sequence[str]:

@@ -335,7 +335,12 @@ def test_programs_on_path_come_first(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 @pytest.mark.parametrize(
     ("names", "newest"),
-    [(["9", "15", "13"], "15"), (["9.6", "10", "9.10"], "10"), (["9.6", "9.10"], "9.10"), (["15", "old", "16.x"], "15")],
+    [
+        (["9", "15", "13"], "15"),
+        (["9.6", "10", "9.10"], "10"),
+        (["9.6", "9.10"], "9.10"),
+        (["15", "old", "16.x"], "15"),
+    ],
 )
 def test_the_newest_postgres_of_debian_comes_next(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, names: list[str], newest: str
