@@ -34,20 +34,32 @@ def warn_once(package: Any, client: Any, place: str) -> None:
     if place in _ASKED or client in _ASKED_CLIENTS:
         return
     try:
-        found = [*_of_disk(package, client), *_of_memory(package, client)]
+        found = [one for server in _servers(package, client) for one in _complaints(package, server)]
     except (package.ConnectionError, package.TimeoutError):
         return  # the call itself will tell; the server is asked before the next one
     if place:
         _ASKED.add(place)
     else:
         _ASKED_CLIENTS.add(client)
-    for one in found:
+    for one in dict.fromkeys(found):
         warnings.warn(f"the Redis server{place} {one}", NotDurable, stacklevel=_level())
 
 
-def _of_disk(package: Any, client: Any) -> Iterator[str]:
+def _servers(package: Any, client: Any) -> list[Any]:
+    """Give clients of the servers that a client speaks to: of a cluster all that take changes."""
+    if isinstance(client, package.RedisCluster):
+        return [client.get_redis_connection(node) for node in client.get_primaries()]
+    return [client]
+
+
+def _complaints(package: Any, server: Any) -> Iterator[str]:
+    yield from _of_disk(package, server)
+    yield from _of_memory(package, server)
+
+
+def _of_disk(package: Any, server: Any) -> Iterator[str]:
     try:
-        settings = {name: _setting(client, name) for name in ("appendonly", "save")}
+        settings = {name: _setting(server, name) for name in ("appendonly", "save")}
     except package.ResponseError:
         return
     if settings == {"appendonly": "no", "save": ""}:
@@ -57,24 +69,23 @@ def _of_disk(package: Any, client: Any) -> Iterator[str]:
         )
 
 
-def _of_memory(package: Any, client: Any) -> Iterator[str]:
+def _of_memory(package: Any, server: Any) -> Iterator[str]:
     """Ask by INFO, which managed servers answer too, while they refuse CONFIG."""
     try:
-        told = client.info("memory")
+        told = server.info("memory")
     except package.ResponseError:
         return
-    nodes = [one for one in told.values() if isinstance(one, dict)] or [told]  # a cluster's nodes each tell theirs
-    for limit, policy in sorted({(one.get("maxmemory", 0), one.get("maxmemory_policy", "")) for one in nodes}):
-        if limit and policy not in ("", "noeviction"):
-            which = _RECEIPTS if policy.startswith("volatile-") else _RECORDS
-            yield (
-                f"throws out keys when its memory is full: {which}. Looked at its settings maxmemory, which is "
-                f"{limit}, and maxmemory-policy, which is {policy!r}. Set maxmemory-policy to 'noeviction'."
-            )
+    limit, policy = told.get("maxmemory", 0), told.get("maxmemory_policy", "noeviction")
+    if limit and policy != "noeviction":
+        which = _RECEIPTS if policy.startswith("volatile-") else _RECORDS
+        yield (
+            f"throws out keys when its memory is full: {which}. Looked at its settings maxmemory, which is {limit}, and "
+            f"maxmemory-policy, which is {policy!r}. Set maxmemory-policy to 'noeviction'."
+        )
 
 
-def _setting(client: Any, name: str) -> str | None:
-    found: dict[Any, Any] = client.config_get(name)
+def _setting(server: Any, name: str) -> str | None:
+    found: dict[Any, Any] = server.config_get(name)
     (value,) = found.values() or (None,)
     return value.decode() if isinstance(value, bytes) else value
 
