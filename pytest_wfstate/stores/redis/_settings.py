@@ -79,8 +79,8 @@ def _of_memory(package: Any, server: Any) -> Iterator[str]:
     if limit and policy != "noeviction":
         which = _RECEIPTS if policy.startswith("volatile-") else _RECORDS
         yield (
-            f"throws out keys when its memory is full: {which}. Looked at its settings maxmemory, which is {limit}, and "
-            f"maxmemory-policy, which is {policy!r}. Set maxmemory-policy to 'noeviction'."
+            f"throws out keys when its memory is full: {which}. Looked at its settings maxmemory, which is {limit}, "
+            f"and maxmemory-policy, which is {policy!r}. Set maxmemory-policy to 'noeviction'."
         )
 
 
