@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import os
 import random
 import secrets
@@ -117,8 +119,8 @@ class Server:
         while True:
             try:
                 return self._start()
-            except CannotStart:
-                if _is_free(self._port):
+            except CannotStart as error:
+                if os.strerror(errno.EADDRINUSE) not in str(error):  # in what it shows of the server's log
                     raise
                 self._port = free_port()
 
@@ -147,17 +149,8 @@ class Server:
 def free_port() -> int:
     """Find a port that nobody listens on, each process of xdist another one whatever seeds its random numbers."""
     ports = random.SystemRandom()
-    while not _is_free(port := ports.choice(_PORTS)):
-        pass
-    return port
-
-
-def _is_free(port: int) -> bool:
-    with socket.socket() as one:
-        # As servers do it: connections that have ended, and are still remembered, do not matter.
-        one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
+    while True:
+        port = ports.choice(_PORTS)
+        with socket.socket() as one, contextlib.suppress(OSError):
             one.bind((HOST, port))
-        except OSError:
-            return False
-        return True
+            return port
