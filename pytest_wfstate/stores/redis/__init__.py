@@ -1,6 +1,6 @@
 """Stores on a Redis server: each change is one script, which the server carries out as a whole or not at all."""
 
-from pytest_wfstate.stores.redis._client import NotDurable
+from pytest_wfstate.stores.redis._settings import NotDurable
 from pytest_wfstate.stores.redis.effects import RedisEffectStore
 from pytest_wfstate.stores.redis.paused import RedisPausedStore
 from pytest_wfstate.stores.redis.resume import RedisResumeStore

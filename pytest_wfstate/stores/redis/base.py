@@ -45,11 +45,12 @@ class RedisStore(Store):
 
     def _look(self, script: Script, home: str, *parts: str, args: Sequence[Argument] = ()) -> Any:
         """Run a script on some keys of one home."""
-        return self._client.run(script, [home + part for part in parts], args)
+        return self._client.look(script, [home + part for part in parts], args)
 
     def _change(self, change: Change, home: str, *parts: str, args: Sequence[Argument] = ()) -> Any:
         """Run a script that changes some keys of one home. `KEYS[1]` is its receipt."""
-        return self._look(change, home, f":receipt:{uuid.uuid4().hex}", *parts, args=args)
+        keys = [home + part for part in (f":receipt:{uuid.uuid4().hex}", *parts)]
+        return self._client.change(change, keys, args)
 
 
 def parsed(kind: type[R], data: bytes, where: str, **ids: object) -> R:

@@ -145,8 +145,9 @@ class RedisPausedStore(RedisStore, PausedStore):
         args = [run_id, read, f"{owner} {self._microseconds()}"]
         try:
             claimed = self._change(_CLAIM, self._base, _PAUSED, _INFLIGHT, _CLAIMS, args=args)
-        except BaseException:
-            self._claimed[run_id] = owner  # nobody can tell; and no other's claim may be taken for one's own
+        except BaseException as error:
+            if not self._client.sent_nothing(error):
+                self._claimed[run_id] = owner  # nobody can tell; and no other's claim may be taken for one's own
             raise
         if claimed:
             self._claimed[run_id] = owner

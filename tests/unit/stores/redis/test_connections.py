@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
+import socket
 import subprocess
 import sys
 import threading
@@ -15,6 +17,7 @@ import redis
 
 from pytest_wfstate import (
     LostConnection,
+    NotFound,
     PausedWorkflow,
     RedisEffectStore,
     RedisPausedStore,
@@ -23,9 +26,10 @@ from pytest_wfstate import (
     samples,
 )
 from pytest_wfstate.faults.proxy import Proxy, When
-from pytest_wfstate.stores.redis._client import _ASKED
+from pytest_wfstate.stores.redis import _client
+from pytest_wfstate.stores.redis._settings import _ASKED
 from tests.unit.stores.handles import call as called
-from tests.unit.stores.redis.scripts import EFFECTS, KINDS, PAUSED, RESUME, RUNS, Kind, direct, outcomes
+from tests.unit.stores.redis.scripts import EFFECTS, KINDS, PAUSED, RESUME, RUNS, Kind, direct, dump, outcomes
 
 each = pytest.mark.parametrize("kind", KINDS, ids=str)
 each_way = pytest.mark.parametrize("when", ["before", "after"])
@@ -94,16 +98,76 @@ def test_a_server_that_cannot_be_reached_is_told(kind: Kind, redis_server: Serve
 
 def test_what_was_lost_says_what_to_do(redis_server: Server) -> None:
     with RedisPausedStore(redis_server.url, "lost") as store:
-        redis_server.kill()
+        Meanwhile(store, redis_server.kill)
         try:
             with pytest.raises(
-                LostConnection, match=r"at 127\.0\.0\.1:\d+ was lost.*'\{lost:paused\}:paused'.*look bef"
+                LostConnection, match=r"at 127\.0\.0\.1:\d+ was lost.*is lost. It.*'\{lost:paused\}:paused'.*look bef"
             ):
                 store.save(samples.paused("a"))
-            with pytest.raises(LostConnection, match=r"Nothing was to be changed: try again"):
-                store.load("a")
         finally:
             redis_server.restart()
+
+
+def test_a_read_that_was_lost_says_what_to_do(proxy: Proxy) -> None:
+    with RedisPausedStore(proxy.url, "lost") as store:
+        store.list()
+        proxy.cut("after", then=lambda: proxy.cut("after", 2))  # the login of the second connection comes between
+        with pytest.raises(LostConnection, match=r"Nothing was to be changed: try again"):
+            store.load("a")
+
+
+NOTHING_SENT = r"no connection to the Redis server at .* could be had: .*[^.]\. It was .* Nothing was sent, so"
+
+
+def test_a_server_that_is_down_says_that_nothing_was_changed(redis_server: Server) -> None:
+    with RedisPausedStore(redis_server.url, "down") as store:
+        redis_server.kill()
+        try:
+            for call in (lambda: store.save(samples.paused("a")), store.list):
+                with pytest.raises(LostConnection, match=NOTHING_SENT):
+                    call()
+        finally:
+            redis_server.restart()
+
+
+POOLS = [(redis.ConnectionPool, {}), (redis.BlockingConnectionPool, {"timeout": 0.01})]
+
+
+@pytest.mark.parametrize(("pool", "options"), POOLS)
+def test_a_pool_without_a_free_connection_says_that_nothing_was_changed(
+    redis_server: Server, pool: Any, options: dict[str, Any]
+) -> None:
+    with redis.Redis(connection_pool=pool.from_url(redis_server.url, max_connections=1, **options)) as client:
+        store = RedisPausedStore(client, "exhausted")
+        store.list()
+        with client.client(), pytest.raises(LostConnection, match=NOTHING_SENT):
+            store.save(samples.paused("a"))
+        assert store.list() == []
+        client.connection_pool.disconnect()
+
+
+def test_more_threads_than_a_pool_has_connections_by_default_use_one_handle(redis_server: Server) -> None:
+    with RedisPausedStore(redis_server.url, "many") as store, contextlib.ExitStack() as held:
+        for _ in range(101):
+            held.enter_context(store._client._redis.client())
+        assert store.list() == []
+
+
+@pytest.fixture
+def silent() -> Iterator[str]:
+    """Give the URL of a server that takes connections and never answers, as one whose machine is gone."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        yield f"redis://127.0.0.1:{listener.getsockname()[1]}"
+
+
+@pytest.mark.parametrize(("ours", "of_the_url"), [(0.02, ""), (3600.0, "?socket_timeout=0.02")])
+def test_a_server_that_does_not_answer_is_given_up(
+    silent: str, ours: float, of_the_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert _client._TIMEOUT == 5
+    monkeypatch.setattr(_client, "_TIMEOUT", ours)
+    with RedisPausedStore(silent + of_the_url) as store, pytest.raises(LostConnection, match="Timeout"):
+        store.list()
 
 
 class Meanwhile:
@@ -123,6 +187,25 @@ class Meanwhile:
         self._action = None
         action()
         raise redis.ConnectionError("the answer is lost")
+
+
+class Late:
+    """Holds the first sending of the next change back: the second is made at once, the first when it is let go."""
+
+    def __init__(self, store: Any) -> None:
+        self._send = store._client._send
+        self._held: tuple[Any, ...] | None = None
+        store._client._send = self
+
+    def __call__(self, command: str, *args: Any) -> Any:
+        if self._held is None and b":receipt:" in str(args).encode():
+            self._held = (command, *args)
+            raise redis.ConnectionError("held back on the way")
+        return self._send(command, *args)
+
+    def arrive(self) -> None:
+        if self._held is not None:  # else the call has changed nothing, by any script
+            self._send(*self._held)
 
 
 @pytest.fixture
@@ -227,15 +310,107 @@ def test_an_update_that_is_sent_again_does_not_undo_a_later_one(pair: Any) -> No
     assert called(one, "get_run", "a").context == "later"
 
 
-def test_a_claim_whose_answer_is_lost_for_good_is_still_its_own(pair: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+@each
+def test_a_first_sending_that_arrives_late_changes_nothing(redis_server: Server, kind: Kind) -> None:
+    """Whatever the second came to, and whatever others have done since."""
+    with direct(redis_server) as client, kind.open(redis_server.url) as store:
+        seen = [dump(client, store)]
+        for call in kind.calls("a"):
+            with kind.open(redis_server.url, store._prefix) as other:
+                late = Late(other)
+                outcomes(other, [call])
+                seen.append(dump(client, store))
+                for state in seen:
+                    put(client, store, state)
+                    before = content(client, store)
+                    late.arrive()
+                    assert content(client, store) == before, call
+                put(client, store, seen[-1])
+
+
+def put(client: Any, store: Any, state: dict[bytes, bytes]) -> None:
+    """Have a store keep what it had when `state` was dumped."""
+    client.delete("nothing", *dump(client, store))
+    for key, dumped in state.items():
+        client.restore(key, 0, dumped)
+
+
+def content(client: Any, store: Any) -> dict[bytes, Any]:
+    """Give all that a store keeps, in Python's types: the order of a large hash is another in each dump."""
+    read = {
+        b"string": client.get,
+        b"hash": client.hgetall,
+        b"set": client.smembers,
+        b"list": lambda key: client.lrange(key, 0, -1),
+        b"zset": lambda key: client.zrange(key, 0, -1),
+    }
+    return {key: read[client.type(key)](key) for key in dump(client, store)}
+
+
+def test_a_claim_that_came_to_nothing_takes_nothing_later(pair: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The run was removed after it was read, and is paused again, just as it was, when the first sending arrives."""
+    one, other = pair(PAUSED)
+    one.save(samples.paused("a"))
+    late, read = Late(one), one._read
+    monkeypatch.setattr(one, "_read", lambda run: (read(run), other.remove(run))[0])
+    assert one.claim("a") is None
+    other.save(samples.paused("a"))
+    late.arrive()
+    assert other.list() == ["a"]
+
+
+def test_an_update_that_came_to_nothing_replaces_nothing_later(pair: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The run was deleted after it was read, and is there again, just as it was, when the first sending arrives."""
+    one, other = pair(RUNS)
+    called(one, "create_run", samples.run("a"))
+    late, read = Late(one), one._read
+    monkeypatch.setattr(one, "_read", lambda run: (read(run), called(other, "delete_run", run))[0])
+    with pytest.raises(NotFound):
+        called(one, "update_context", "a", "late")
+    called(other, "create_run", samples.run("a"))
+    late.arrive()
+    assert called(other, "get_run", "a") == samples.run("a")
+
+
+def test_a_change_is_not_made_again_when_its_receipt_may_be_gone(
+    pair: Any, redis_server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A worker that stood still for a minute cannot know what has become of what it sent."""
+    one, other = pair(PAUSED)
+
+    def a_minute_later() -> None:
+        other.claim("a")
+        with direct(redis_server) as client:
+            client.delete(*client.keys(f"*{one._prefix}*:receipt:*"))
+        since = _client._seconds()
+        monkeypatch.setattr(_client, "_seconds", lambda: since + 60)
+
+    Meanwhile(one, a_minute_later)
+    with pytest.raises(LostConnection, match=r"the answer is lost.* Whether the change was made cannot be told"):
+        one.save(samples.paused("a"))
+    assert one.list() == []
+
+
+def test_a_second_sending_is_good_for_what_is_left_of_the_receipt(
+    redis_server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(_client, "_seconds", lambda: 130.0)
+    with RedisPausedStore(redis_server.url, "left") as store, direct(redis_server) as client:
+        before, deadline, after = client.time(), store._client._deadline("key", 100.0), client.time()
+    receipts = [seconds * 1000 + micro // 1000 + 30_000 for seconds, micro in (before, after)]
+    assert receipts[0] - 1_000 <= deadline <= receipts[1] - 1_000
+
+
+def test_a_claim_whose_answer_is_lost_for_good_is_still_its_own(redis_server: Server, pair: Any) -> None:
     """It may complete what it holds, and frees nobody else's claim, though it never heard that it had one."""
     one, other = pair(PAUSED)
     one.save(samples.paused("a"))
-    monkeypatch.setattr("pytest_wfstate.stores.redis._client.REMEMBERED", -1.0)  # too late to send it again
-    Meanwhile(one, lambda: None)
-    with pytest.raises(LostConnection):
-        one.claim("a")
-    monkeypatch.undo()
+    Meanwhile(one, redis_server.kill)
+    try:
+        with pytest.raises(LostConnection):
+            one.claim("a")
+    finally:
+        redis_server.restart()
     assert other.list() == []
     one.complete("a")
     assert other.recover_orphaned() == 0
@@ -244,6 +419,29 @@ def test_a_claim_whose_answer_is_lost_for_good_is_still_its_own(pair: Any, monke
     other.claim("a")
     one.complete("a")
     assert other.recover_orphaned() == 1
+
+
+def test_a_claim_that_was_never_sent_does_not_keep_a_restarted_worker_from_finishing_up(
+    redis_server: Server, pair: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one, before = pair(PAUSED)
+    one.save(samples.paused("a"))
+    read = one._read
+
+    def read_and_lose(run: str) -> Any:
+        found = read(run)
+        before.claim("a")
+        redis_server.kill()
+        return found
+
+    monkeypatch.setattr(one, "_read", read_and_lose)
+    try:
+        with pytest.raises(LostConnection, match=NOTHING_SENT):
+            one.claim("a")
+    finally:
+        redis_server.restart()
+    one.complete("a")
+    assert one.recover_orphaned() == 0
 
 
 @each

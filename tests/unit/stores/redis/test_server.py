@@ -7,19 +7,32 @@ import socket
 import warnings
 from collections.abc import Iterator
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 import redis
 from hypothesis import given
 from hypothesis import strategies as st
 from redis.crc import key_slot
+from redis.sentinel import Sentinel
 
-from pytest_wfstate import CorruptRecord, NotDurable, RedisPausedStore, RedisRunStore, Server, samples
+from pytest_wfstate import CorruptRecord, LostConnection, NotDurable, RedisPausedStore, RedisRunStore, Server, samples
 from pytest_wfstate.faults.servers.base import free_port
 from pytest_wfstate.faults.servers.redis import RedisServer
 from pytest_wfstate.stores.redis._keys import tagged
 from tests.unit.stores.handles import call, outcome
-from tests.unit.stores.redis.scripts import EFFECTS, KINDS, PAUSED, RESUME, RUNS, SNAPSHOTS, Kind, direct, outcomes
+from tests.unit.stores.redis.scripts import (
+    EFFECTS,
+    KINDS,
+    PAUSED,
+    RESUME,
+    RUNS,
+    SNAPSHOTS,
+    Kind,
+    direct,
+    dump,
+    outcomes,
+)
 
 each = pytest.mark.parametrize("kind", KINDS, ids=str)
 IDS = ["a", "}", "{", "{}", "a{b}c", "%7D", "a:b", "é\n🙂", "x" * 1024]
@@ -160,11 +173,97 @@ def test_all_that_was_acknowledged_survives_a_kill_of_the_server(redis_server: S
     assert came == outcomes(memory, calls)
 
 
+KEEPS_NOTHING = r"at 127.* keeps nothing on disk.* Looked at .* Set appendonly to 'yes'"
+
+
 @pytest.mark.parametrize("redis_server", ["volatile"], indirect=True)
 def test_a_server_that_keeps_nothing_is_warned_of_once(redis_server: Server) -> None:
     with RedisPausedStore(redis_server.url) as store:
-        with pytest.warns(NotDurable, match=r"at 127.* keeps nothing on disk.* Looked at .* Set appendonly to 'yes'"):
+        with pytest.warns(NotDurable, match=KEEPS_NOTHING):
             store.list()
+        store.list()
+
+
+def test_a_server_that_was_down_at_first_is_warned_of_when_it_is_up() -> None:
+    with RedisServer("volatile") as server, RedisPausedStore(server.url) as store:
+        server.kill()
+        with pytest.raises(LostConnection):
+            store.list()
+        server.restart()
+        with pytest.warns(NotDurable, match=KEEPS_NOTHING):
+            store.list()
+        store.list()
+
+
+def test_a_warning_points_at_the_line_that_called_a_store() -> None:
+    with RedisServer("volatile") as server, RedisPausedStore(server.url) as store, pytest.warns(NotDurable) as seen:
+        store.save(samples.paused("a"))
+    assert [one.filename for one in seen] == [__file__]
+
+
+def test_every_cluster_is_asked(cluster: Server) -> None:
+    with direct(cluster) as node:
+        node.config_set("appendonly", "no")
+        for _ in range(2):
+            opened: Any = redis.RedisCluster.from_url(cluster.url)
+            with contextlib.closing(opened) as client:
+                with pytest.warns(NotDurable, match="the Redis server keeps nothing on disk"):
+                    RedisPausedStore(client).list()
+                RedisPausedStore(client).list()
+                client.disconnect_connection_pools()
+        node.config_set("appendonly", "yes")
+
+
+class KnownMaster(Sentinel):
+    """Sentinel, but for its servers: the master is told."""
+
+    def __init__(self, server: Server) -> None:
+        super().__init__([])  # type: ignore[no-untyped-call]
+        self.url = urlsplit(server.url)
+
+    def discover_master(self, service_name: str) -> tuple[str, int]:  # noqa: ARG002
+        assert self.url.hostname
+        assert self.url.port
+        return self.url.hostname, self.url.port
+
+    def client(self) -> Any:
+        return self.master_for("a", password=self.url.password)  # type: ignore[no-untyped-call]
+
+
+def test_every_master_of_sentinel_is_asked(redis_server: Server) -> None:
+    with RedisServer("volatile") as volatile:
+        kept, lost = (KnownMaster(one) for one in (redis_server, volatile))
+        with kept.client() as client:
+            RedisPausedStore(client).list()
+        with lost.client() as client:
+            with pytest.warns(NotDurable, match="the Redis server keeps nothing on disk"):
+                RedisPausedStore(client).list()
+            RedisPausedStore(client).list()
+
+
+EVICTIONS = [("allkeys-lru", "records that this store has acknowledged"), ("volatile-ttl", "the receipts by which")]
+
+
+@pytest.mark.parametrize(("policy", "what"), EVICTIONS)
+@pytest.mark.parametrize("rights", ["+@all", "+@all -config"])
+def test_a_server_that_throws_out_keys_is_warned_of_once(policy: str, what: str, rights: str) -> None:
+    """Also a managed one, which refuses to tell its settings as such."""
+    with RedisServer() as server, direct(server) as client:
+        client.config_set("maxmemory", "100mb")
+        client.config_set("maxmemory-policy", policy)
+        client.execute_command("ACL", "SETUSER", "worker", "on", ">secret", "~*", *rights.split())
+        with RedisPausedStore(f"redis://worker:secret@{server.url.partition('@')[2]}") as store:
+            told = f"throws out keys .*: {what}.* maxmemory, which is 104857600, .* '{policy}'. Set .* to 'noeviction'"
+            with pytest.warns(NotDurable, match=told):
+                store.list()
+            store.list()
+
+
+@pytest.mark.parametrize(("limit", "policy"), [("0", "allkeys-lru"), ("100mb", "noeviction")])
+def test_a_server_that_throws_out_nothing_is_not_warned_of(limit: str, policy: str) -> None:
+    with RedisServer() as server, direct(server) as client, RedisPausedStore(server.url) as store:
+        client.config_set("maxmemory", limit)
+        client.config_set("maxmemory-policy", policy)
         store.list()
 
 
@@ -187,7 +286,7 @@ def test_a_server_that_keeps_anything_is_not_warned_of(setting: str) -> None:
 
 def test_a_server_that_does_not_tell_is_believed() -> None:
     with RedisServer("volatile") as server, direct(server) as client:
-        client.execute_command("ACL", "SETUSER", "worker", "on", ">secret", "~*", "+@all", "-config")
+        client.execute_command("ACL", "SETUSER", "worker", "on", ">secret", "~*", "+@all", "-config", "-info")
         place = server.url.partition("@")[2]
         with RedisPausedStore(f"redis://worker:secret@{place}") as store:
             assert store.list() == []
@@ -282,11 +381,6 @@ def is_refused(client: Any, store: Any, one: tuple[Any, ...]) -> bool:
         return False
     assert dump(client, store) == before
     return True
-
-
-def dump(client: Any, store: Any) -> dict[bytes, bytes]:
-    keys = client.keys(f"*{store._prefix}*")
-    return {key: client.dump(key) for key in keys if b"receipt" not in key and b"{wf:run-" not in key}
 
 
 @pytest.mark.parametrize("part", [":log", ":done"])
