@@ -47,7 +47,7 @@ class Database:
     def drop(self, schema: Schema) -> None:
         """Drop these tables, with all that is in them."""
         self.dialect.find()
-        self._twice(lambda: self._change(schema.drop, _SCHEMA))
+        self._twice(lambda: self._change(lambda transaction: schema.drop(transaction, str(self)), _SCHEMA))
         self.needs(schema)
 
     def ask(self, statement: Statement, values: Values) -> Made:
@@ -94,7 +94,7 @@ class Database:
         if schema is not None:
             self.dialect.find()
             if not self._twice(lambda: self._look(lambda transaction: schema.is_made(transaction, str(self)))):
-                self._twice(lambda: self._change(schema.make, _SCHEMA))
+                self._twice(lambda: self._change(lambda transaction: schema.make(transaction, str(self)), _SCHEMA))
             self._unmade = None
 
     def _look(self, work: Work[T]) -> T:

@@ -19,7 +19,7 @@ from pytest_wfstate import (
     as_sync,
     samples,
 )
-from pytest_wfstate.stores.sql._schema import key
+from pytest_wfstate.stores.sql._schema import Schema, key
 from tests.unit.stores.sql.places import Place
 
 # Each store, a call that only looks, and its tables.
@@ -82,6 +82,35 @@ def test_tables_of_a_later_release_are_refused_and_left_alone(
     assert f"tables {place.prefix}_* in " in message
     assert "are of version 2, and this release of pytest-wfstate reads version 1. Nothing was changed. " in message
     assert "pip install -U pytest-wfstate" in message
+    assert tables(place) == {"schema"}
+
+
+@pytest.mark.parametrize(("kind", "call", "args", "expected"), STORES)
+def test_tables_of_a_later_release_are_not_dropped(
+    place: Place, kind: Any, call: str, args: tuple[str, ...], expected: set[str]
+) -> None:
+    look(place, kind, call, args)
+    execute(place, f"UPDATE {place.prefix}_schema SET version = 2")
+    with place.open(kind) as store, pytest.raises(NewerSchema, match=r"are of version 2.* Nothing was changed\."):
+        store.drop()
+    assert tables(place) == {"schema", *expected}
+
+
+def test_tables_that_a_later_release_makes_first_are_refused(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is faster by a moment: this release has looked already, and found no tables."""
+    is_made = Schema.is_made
+
+    def raced(self: Schema, transaction: Any, where: str) -> bool:
+        found = is_made(self, transaction, where)
+        if not found:
+            monkeypatch.undo()
+            transaction.say(f"CREATE TABLE {place.prefix}_schema (contract TEXT PRIMARY KEY, version INTEGER)")
+            transaction.say(f"INSERT INTO {place.prefix}_schema VALUES ('resume', 2)")
+        return found
+
+    monkeypatch.setattr(Schema, "is_made", raced)
+    with place.open(SqlResumeStore) as store, pytest.raises(NewerSchema, match="are of version 2"):
+        store.save(samples.resume_point("a"))
     assert tables(place) == {"schema"}
 
 
