@@ -15,6 +15,7 @@ from pytest_wfstate.stores.sql._engine import shown
 from pytest_wfstate.stores.sql._statements import Transaction
 
 _MOST_KEPT = 5
+_LOST = ("closed the connection unexpectedly", "connection has been closed unexpectedly", "reset by peer", "Broken pipe")
 
 
 class Connections:
@@ -36,12 +37,20 @@ class Connections:
 
         """
         try:
-            return Transaction(self.engine, self.engine.raw_connection())
+            return self._connect()
         except self.engine.dialect.loaded_dbapi.Error as error:
             raise LostConnection(
-                f"there is no connection to {shown(self.engine)}: {said(error)}. Nothing was changed. "
-                "See that the server runs, or that the folder of the file exists and can be written to."
+                f"there is no connection to {shown(self.engine)}: {said(error)}. Nothing was changed. See that the "
+                "server runs and takes one more, or that the folder of the file exists and can be written to."
             ) from error
+
+    def _connect(self) -> Transaction:
+        try:
+            return Transaction(self.engine, self.engine.raw_connection())
+        except self.engine.dialect.loaded_dbapi.Error as error:
+            if not _is_lost(error):
+                raise
+        return Transaction(self.engine, self.engine.raw_connection())
 
     def close(self) -> None:
         """Close the connections, if the engine was made here. The next call would connect anew."""
@@ -118,6 +127,11 @@ def close_all(idle: list[Transaction]) -> None:
 def said(error: BaseException | None) -> str:
     """Give what a driver says, in a line."""
     return " ".join(str(error).split()).rstrip(".")
+
+
+def _is_lost(error: BaseException) -> bool:
+    """Tell whether a server was there, and gone before it had let anybody in: libpq tells it in words alone."""
+    return any(words in str(error) for words in _LOST)
 
 
 def _spoils(error: BaseException) -> bool:

@@ -2,7 +2,7 @@
 
 A transaction whose connection is lost before COMMIT was sent has changed nothing, so it is made once more. If the
 connection is lost in COMMIT itself nobody knows. To make the call again could undo what another worker did meanwhile,
-so it is reported.
+so it is reported. To make tables again undoes nothing.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ T = TypeVar("T")
 Work = Callable[[Transaction], T]
 
 _SCHEMA = "wfstate schema"  # the lock of who makes or drops tables
+_COMMIT = "COMMIT"
 _ROLLED_BACK = {"40001", "40P01"}  # serialization_failure, deadlock_detected
 
 
@@ -47,7 +48,7 @@ class Database:
     def drop(self, schema: Schema) -> None:
         """Drop these tables, with all that is in them."""
         self.dialect.find()
-        self._twice(lambda: self._change(lambda transaction: schema.drop(transaction, str(self)), _SCHEMA))
+        self._twice(lambda: self._change_once(lambda transaction: schema.drop(transaction, str(self)), _SCHEMA))
         self.needs(schema)
 
     def ask(self, statement: Statement, values: Values) -> Made:
@@ -83,7 +84,7 @@ class Database:
 
         """
         self._get_ready()
-        return self._twice(lambda: self._change(work, lock))
+        return self._twice(lambda: self._change_once(work, lock))
 
     def close(self) -> None:
         """Close the connections, if the engine was made here. The next call would connect anew."""
@@ -94,6 +95,7 @@ class Database:
         if schema is not None:
             self.dialect.find()
             if not self._twice(lambda: self._look(lambda transaction: schema.is_made(transaction, str(self)))):
+                # Also if the connection is lost in COMMIT: what is made already is not made again.
                 self._twice(lambda: self._change(lambda transaction: schema.make(transaction, str(self)), _SCHEMA))
             self._unmade = None
 
@@ -109,19 +111,23 @@ class Database:
         with self.dialect.call(writes=True), Loan(self._connections) as transaction:
             transaction.execute(statement, values)
 
+    def _change_once(self, work: Work[T], lock: str | None) -> T:
+        """Do work in one step, and tell if nobody knows what came of it."""
+        try:
+            return self._change(work, lock)
+        except DBAPIError as error:
+            if not (error.connection_invalidated and error.statement == _COMMIT):
+                raise
+            raise LostConnection(
+                f"the connection to {self} was lost while a change was committed: {said(error.orig)}. Nobody can "
+                "tell whether it was made. Look whether it is there before you make it again."
+            ) from error
+
     def _change(self, work: Work[T], lock: str | None) -> T:
         with self.dialect.call(writes=True), Loan(self._connections) as transaction:
             self.dialect.begin(transaction, writes=True, lock=lock)
             result = work(transaction)
-            try:
-                transaction.say("COMMIT")
-            except DBAPIError as error:
-                if not error.connection_invalidated:
-                    raise
-                raise LostConnection(
-                    f"the connection to {self} was lost while a change was committed: {said(error.orig)}. Nobody can "
-                    "tell whether it was made. Look whether it is there before you make it again."
-                ) from error
+            transaction.say(_COMMIT)
             return result
 
     def _twice(self, attempt: Callable[[], T]) -> T:

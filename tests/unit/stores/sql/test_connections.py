@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import sqlite3
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import psycopg
 import pytest
-from sqlalchemy import Engine, event, text
+from sqlalchemy import Engine, event, make_url, text
 
 from pytest_wfstate import (
     LostConnection,
@@ -24,7 +25,8 @@ from pytest_wfstate import (
     as_sync,
     samples,
 )
-from tests.unit.stores.sql.places import Place
+from pytest_wfstate.faults.proxy import Proxy
+from tests.unit.stores.sql.places import Place, new_prefix
 
 POINT = samples.resume_point("a")
 _END = text("SELECT pg_terminate_backend(:pid, 5000)")
@@ -253,6 +255,51 @@ def test_a_claim_whose_commit_was_lost_frees_no_claim_of_another(on_postgres: Pl
     assert other.recover_orphaned() == 1
     store.close()
     other.close()
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_the_first_load_of_a_handle_succeeds_wherever_its_connection_is_lost_once(
+    postgres: Server, when: Literal["before", "after"]
+) -> None:
+    """It logs in, asks what the server is, looks for the tables and makes them: nothing that would do harm twice."""
+    for nth in itertools.count(1):
+        with Proxy(postgres.url) as proxy, SqlResumeStore(proxy.url, prefix=new_prefix()) as store:
+            proxy.cut(when, nth)
+            assert store.load("a") is None, f"cut {when} message {nth}"
+            if not proxy.cuts:
+                break
+            store.drop()
+    assert nth > 10
+
+
+def test_a_table_whose_making_is_lost_twice_is_reported_as_nothing_that_the_caller_did(on_postgres: Place) -> None:
+    store = on_postgres.open(SqlResumeStore)
+    with (
+        cut(store, "COMMIT", on_postgres, times=2),
+        pytest.raises(LostConnection, match=r"was lost twice: .* Nothing was changed"),
+    ):
+        store.load("a")
+    assert store.load("a") is None
+    store.close()
+
+
+def test_a_commit_of_a_drop_that_is_lost_is_reported(on_postgres: Place) -> None:
+    """To drop again could drop what others have saved meanwhile."""
+    store = opened(on_postgres, SqlResumeStore)
+    with cut(store, "COMMIT", on_postgres) as made, pytest.raises(LostConnection, match="while a change was committed"):
+        store.drop()
+    assert made.count("COMMIT") == 1
+    store.close()
+
+
+@pytest.mark.parametrize(("part", "value"), [("username", "nobody"), ("database", "nowhere")])
+def test_a_login_that_is_refused_is_not_tried_again(postgres: Server, part: str, value: str) -> None:
+    store = SqlResumeStore(make_url(postgres.url).set(**{part: value}))
+    logins = []
+    event.listen(engine_of(store), "do_connect", lambda *_: logins.append(1))
+    with pytest.raises(LostConnection, match=f'^there is no connection to .*"{value}".* Nothing was changed'):
+        store.load("a")
+    assert logins == [1]
 
 
 def test_a_connection_that_is_lost_twice_is_reported(on_postgres: Place) -> None:
