@@ -15,7 +15,7 @@ from pytest_wfstate.stores.sql._engine import shown
 from pytest_wfstate.stores.sql._statements import Transaction
 
 _MOST_KEPT = 5
-_LOST = ("closed the connection unexpectedly", "connection has been closed unexpectedly", "reset by peer", "Broken pipe")
+_LOST = ("closed the connection unexpectedly", "has been closed unexpectedly", "reset by peer", "Broken pipe")
 
 
 class Connections:

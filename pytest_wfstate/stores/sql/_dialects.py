@@ -20,7 +20,7 @@ from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.dialects.postgresql import psycopg
 from sqlalchemy.dialects.sqlite import pysqlite
 from sqlalchemy.engine import Dialect as Writer
-from sqlalchemy.exc import OperationalError
+from sqlalchemy.exc import DBAPIError, OperationalError
 
 from pytest_wfstate.errors import UnusableDatabase
 from pytest_wfstate.stores.sql import _forks
@@ -31,6 +31,7 @@ from pytest_wfstate.stores.sql._statements import Statement, Transaction
 _PAUSE = 0.005
 _READY = "wfstate ready"  # in the notes of a connection that was told what it needs to know
 _BEGINS = "wfstate begins"  # in those of one that begins transactions by itself
+_UNDEFINED_TABLE = "42P01"
 
 
 class Dialect(Protocol):
@@ -66,6 +67,10 @@ class Dialect(Protocol):
     @staticmethod
     def say_all(transaction: Transaction, texts: Sequence[str]) -> None:
         """Make statements that have neither values nor results."""
+
+    @staticmethod
+    def lacks_table(error: DBAPIError) -> bool:
+        """Tell whether a statement failed for a table that is not there."""
 
 
 class Sqlite:
@@ -118,6 +123,10 @@ class Sqlite:
     def say_all(transaction: Transaction, texts: Sequence[str]) -> None:
         for one in texts:
             transaction.say(one)
+
+    @staticmethod
+    def lacks_table(error: DBAPIError) -> bool:
+        return "no such table" in str(error.orig)  # it has no number of its own
 
     def _keep_log(self, transaction: Transaction) -> None:
         """Have the database in WAL mode, which a file remembers.
@@ -184,6 +193,10 @@ class Postgres:
     @staticmethod
     def say_all(transaction: Transaction, texts: Sequence[str]) -> None:
         transaction.say(";".join(texts))  # it takes all of them at once
+
+    @staticmethod
+    def lacks_table(error: DBAPIError) -> bool:
+        return getattr(error.orig, "sqlstate", None) == _UNDEFINED_TABLE
 
 
 def dialect_of(engine: Engine) -> Dialect:

@@ -294,7 +294,8 @@ def test_a_commit_of_a_drop_that_is_lost_is_reported(on_postgres: Place) -> None
 
 @pytest.mark.parametrize(("part", "value"), [("username", "nobody"), ("database", "nowhere")])
 def test_a_login_that_is_refused_is_not_tried_again(postgres: Server, part: str, value: str) -> None:
-    store = SqlResumeStore(make_url(postgres.url).set(**{part: value}))
+    changed: dict[str, Any] = {part: value}
+    store = SqlResumeStore(make_url(postgres.url).set(**changed))
     logins = []
     event.listen(engine_of(store), "do_connect", lambda *_: logins.append(1))
     with pytest.raises(LostConnection, match=f'^there is no connection to .*"{value}".* Nothing was changed'):

@@ -8,9 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from sqlalchemy import inspect, text
+from sqlalchemy.exc import DBAPIError
 
 from pytest_wfstate import (
     NewerSchema,
+    NotFound,
     SqlEffectStore,
     SqlPausedStore,
     SqlResumeStore,
@@ -132,6 +134,39 @@ def test_a_store_that_is_dropped_leaves_no_table_and_can_be_used_again(place: Pl
         other.drop()
         other.drop()
         assert tables(place) == set()
+
+
+@pytest.mark.parametrize(("kind", "call", "args", "expected"), STORES)
+def test_tables_that_another_handle_has_dropped_are_made_anew(
+    place: Place, kind: Any, call: str, args: tuple[str, ...], expected: set[str]
+) -> None:
+    with as_sync(place.open(kind)) as store:
+        getattr(store, call)(*args)
+        with place.open(kind) as other:
+            other.drop()
+        assert not getattr(store, call)(*args)
+        assert tables(place) == {"schema", *expected}
+
+
+@pytest.mark.parametrize("save", [True, False], ids=["save", "fork"])
+def test_a_change_goes_on_after_tables_were_dropped(place: Place, save: bool) -> None:
+    with as_sync(place.open(SqlSnapshotStore)) as store, place.open(SqlSnapshotStore) as other:
+        store.save(samples.snapshot("a"))
+        other.drop()
+        if save:
+            store.save(samples.snapshot("b"))
+            assert store.latest("wf", "b") == samples.snapshot("b")
+        else:
+            with pytest.raises(NotFound):
+                store.fork(samples.snapshot("a").key)
+
+
+def test_a_table_that_is_missing_though_the_schema_is_there_is_told_as_the_database_tells_it(place: Place) -> None:
+    with place.open(SqlResumeStore) as store:
+        store.save(samples.resume_point("a"))
+        execute(place, f"DROP TABLE {place.prefix}_resume")
+        with pytest.raises(DBAPIError, match=f"{place.prefix}_resume"):
+            store.load("a")
 
 
 def test_a_prefix_keeps_stores_apart(place: Place) -> None:
