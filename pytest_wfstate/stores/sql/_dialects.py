@@ -172,6 +172,7 @@ class Postgres:
 
     def take(self, transaction: Transaction) -> None:
         driver, notes = transaction.driver, transaction.pooled.info
+        _forks.note(driver)
         if not driver.autocommit:  # one of the user's engine: it would begin a transaction at each statement
             driver.rollback()
             driver.autocommit = True
