@@ -14,8 +14,9 @@ from pytest_wfstate.errors import MissingExtra, UnusableDatabase
 
 DRIVERS = {"sqlite": "pysqlite", "postgresql": "psycopg"}
 """The databases that a store can be in, and by what they are reached."""
+LONGEST_WAIT = 20.0
+"""For how many seconds a change waits for others, unless the database was told otherwise."""
 _EXAMPLES = "sqlite:///folder/state.db or postgresql://user@host/database"
-_BUSY_SECONDS = 20.0
 
 
 def open_engine(where: str | URL | Engine) -> tuple[Engine, bool]:
@@ -67,7 +68,7 @@ def _arguments(url: URL) -> dict[str, Any]:
     # Transactions begin when a store says so.
     if url.get_backend_name() != "sqlite":
         return {"autocommit": True}
-    return {"isolation_level": None} | ({} if "timeout" in url.query else {"timeout": _BUSY_SECONDS})
+    return {"isolation_level": None} | ({} if "timeout" in url.query else {"timeout": LONGEST_WAIT})
 
 
 def _parsed(where: object) -> URL:

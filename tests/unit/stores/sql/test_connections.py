@@ -14,6 +14,7 @@ from typing import Any, Literal
 import psycopg
 import pytest
 from sqlalchemy import Engine, event, make_url, text
+from sqlalchemy.exc import OperationalError
 
 from pytest_wfstate import (
     LostConnection,
@@ -21,11 +22,13 @@ from pytest_wfstate import (
     SqlEffectStore,
     SqlPausedStore,
     SqlResumeStore,
+    SqlRunStore,
     SqlSnapshotStore,
     as_sync,
     samples,
 )
 from pytest_wfstate.faults.proxy import Proxy
+from pytest_wfstate.stores.sql import _dialects
 from tests.unit.stores.sql.places import Place, new_prefix
 
 POINT = samples.resume_point("a")
@@ -165,6 +168,66 @@ def setting(engine: Engine, place: Place, question: str) -> Any:
     """Ask the database about a transaction in which a store changes something."""
     with SqlResumeStore(engine, prefix=place.prefix) as store:
         return store._database.write(lambda transaction: transaction.say(question).value)
+
+
+# What a call waits for, and how long
+
+
+@pytest.mark.parametrize("does", ["read", "write"])
+def test_a_transaction_that_idles_is_ended_by_postgres(on_postgres: Place, does: str) -> None:
+    with on_postgres.open(SqlResumeStore) as store:
+        call = getattr(store._database, does)
+        assert call(lambda transaction: transaction.say("SHOW idle_in_transaction_session_timeout").value) == "5s"
+
+
+@pytest.mark.parametrize(("given", "expected"), [("0", "20s"), ("1min", "1min")])
+def test_a_change_waits_for_others_as_long_as_sqlite_does_or_as_postgres_was_told(
+    on_postgres: Place, given: str, expected: str
+) -> None:
+    engine = on_postgres.engine(connect_args={"options": f"-c lock_timeout={given}"})
+    assert setting(engine, on_postgres, "SHOW lock_timeout") == expected
+    with engine.connect() as connection:
+        assert connection.execute(text("SHOW lock_timeout")).scalar_one() == given
+        assert connection.execute(text("SHOW idle_in_transaction_session_timeout")).scalar_one() == "0"
+    engine.dispose()
+
+
+def test_the_lock_of_a_session_that_nobody_hears_of_is_freed(
+    on_postgres: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As that of a half-open connection, whose end the server is never told."""
+    monkeypatch.setattr(_dialects, "_LONGEST_PAUSE", "100ms")
+    store, other = on_postgres.open(SqlResumeStore), on_postgres.open(SqlResumeStore)
+    store.load("a")
+    attempts: list[int] = []
+
+    def pause(transaction: Any) -> Any:
+        attempts.append(1)
+        if len(attempts) == 1:
+            other._database.write(lambda _: None, lock="a lock")  # comes back when the server has ended the other one
+        return transaction.say("SELECT 1").value
+
+    assert store._database.write(pause, lock="a lock") == 1
+    assert attempts == [1, 1]
+    store.close()
+    other.close()
+
+
+def test_a_change_that_waits_too_long_for_others_is_refused_and_changes_nothing(on_postgres: Place) -> None:
+    hasty = on_postgres.engine(connect_args={"options": "-c lock_timeout=50ms"})
+    other, store = on_postgres.open(SqlRunStore), as_sync(SqlRunStore(hasty, prefix=on_postgres.prefix))
+    store.upsert_step("a", samples.step("first"))
+
+    def wait(_: Any) -> None:
+        with pytest.raises(OperationalError, match="lock timeout"):
+            store.upsert_step("a", samples.step("second"))
+
+    other._database.write(wait, lock=f"{on_postgres.prefix}_runs a")
+    assert [step.step_id for step in store.list_steps("a")] == ["first"]
+    store.upsert_step("a", samples.step("second"))
+    assert [step.step_id for step in store.list_steps("a")] == ["first", "second"]
+    other.close()
+    hasty.dispose()
 
 
 # What a lost connection does
