@@ -7,12 +7,14 @@ import itertools
 import sqlite3
 import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Literal
 
 import psycopg
 import pytest
+import sqlalchemy
 from sqlalchemy import Engine, event, make_url, text
 from sqlalchemy.exc import OperationalError
 
@@ -168,6 +170,83 @@ def setting(engine: Engine, place: Place, question: str) -> Any:
     """Ask the database about a transaction in which a store changes something."""
     with SqlResumeStore(engine, prefix=place.prefix) as store:
         return store._database.write(lambda transaction: transaction.say(question).value)
+
+
+# How many there are
+
+
+class Meter:
+    """Counts the connections of a handle that are open."""
+
+    def __init__(self, store: Any) -> None:
+        self.most = self.open = 0
+        self._lock = threading.Lock()
+        event.listen(engine_of(store), "connect", lambda *_: self._count(1))
+        event.listen(engine_of(store), "close", lambda *_: self._count(-1))
+        event.listen(engine_of(store), "close_detached", lambda *_: self._count(-1))
+
+    def _count(self, one: int) -> None:
+        with self._lock:
+            self.open += one
+            self.most = max(self.most, self.open)
+
+
+def test_a_handle_has_32_connections_at_most_and_further_calls_wait_for_one(place: Place) -> None:
+    store = place.open(SqlResumeStore)
+    store.save(POINT)
+    meter = Meter(store)
+    all_in, begun = threading.Event(), threading.Semaphore(0)
+
+    def stay(_: Any) -> str:
+        begun.release()
+        all_in.wait()
+        return "done"
+
+    with ThreadPoolExecutor(60) as threads:
+        calls = [threads.submit(store._database.read, stay) for _ in range(60)]
+        for _ in range(32):
+            begun.acquire()
+        is_there_room = begun.acquire(timeout=0.1)
+        all_in.set()
+        assert [call.result() for call in calls] == ["done"] * 60
+    assert not is_there_room
+    assert meter.most <= 32
+    store.close()
+
+
+def test_calls_that_fail_leave_room_for_others(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = place.open(SqlResumeStore)
+    store.save(POINT)
+
+    def refuse(*_: Any) -> None:
+        raise ValueError("refused")
+
+    for _ in range(33):
+        with pytest.raises(ValueError, match="refused"):
+            store._database.read(refuse)
+    with monkeypatch.context() as patch:
+        patch.setattr(store._database.dialect, "take", refuse)
+        for _ in range(33):
+            with pytest.raises(ValueError, match="refused"):
+                store.load("a")
+    with monkeypatch.context() as patch:
+        store.close()
+        patch.setattr(engine_of(store), "raw_connection", refuse)
+        for _ in range(33):
+            with pytest.raises(ValueError, match="refused"):
+                store.load("a")
+    assert store.load("a") == POINT
+    store.close()
+
+
+def test_an_engine_of_the_users_keeps_its_own_bound(on_postgres: Place) -> None:
+    engine = on_postgres.engine(pool_size=1, max_overflow=0, pool_timeout=0.05)
+    store = SqlResumeStore(engine, prefix=on_postgres.prefix)
+    store.save(POINT)
+    with engine.connect(), pytest.raises(sqlalchemy.exc.TimeoutError, match="QueuePool limit of size 1"):
+        store.load("a")
+    assert store.load("a") == POINT
+    engine.dispose()
 
 
 # What a call waits for, and how long

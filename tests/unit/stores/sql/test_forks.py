@@ -308,6 +308,28 @@ def test_who_forks_in_the_middle_of_a_call_does_not_wait_for_itself(on_sqlite: P
     store.close()
 
 
+def test_a_child_has_room_though_its_parent_uses_all_that_there_is(on_postgres: Place) -> None:
+    store = on_postgres.open(SqlResumeStore)
+    store.save(samples.resume_point("a"))
+    begun, goes_on = threading.Semaphore(0), threading.Event()
+
+    def wait(_: Any) -> None:
+        begun.release()
+        goes_on.wait()
+
+    with ThreadPoolExecutor(32) as threads:
+        for _ in range(32):
+            threads.submit(store._database.read, wait)
+        for _ in range(32):
+            begun.acquire()
+        child = Child(lambda: store.load("a") is not None)
+        went_well = child.goes_on()
+        goes_on.set()
+    assert went_well
+    child.end()
+    store.close()
+
+
 @pytest.mark.parametrize("time", range(3))
 def test_a_child_of_a_child_works_too(place: Place, time: int) -> None:
     store = place.open(SqlResumeStore)
