@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import os
+import socket
 import sqlite3
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -307,6 +310,31 @@ def test_a_change_that_waits_too_long_for_others_is_refused_and_changes_nothing(
     assert [step.step_id for step in store.list_steps("a")] == ["first", "second"]
     other.close()
     hasty.dispose()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="other systems have other names for it")
+@pytest.mark.parametrize(("given", "expected"), [("", 30), ("?keepalives_idle=7", 7)])
+def test_a_server_that_is_gone_without_a_word_is_noticed_in_a_minute_or_as_the_url_says(
+    on_postgres: Place, given: str, expected: int
+) -> None:
+    with Place(f"{on_postgres.url}{given}", on_postgres.prefix).open(SqlResumeStore) as store:
+        store.load("a")
+        descriptor = os.dup(store._database._connections.idle[0].driver.fileno())
+        with socket.socket(fileno=descriptor) as link:
+            asked = [socket.TCP_KEEPIDLE, socket.TCP_KEEPINTVL, socket.TCP_KEEPCNT, socket.TCP_USER_TIMEOUT]
+            assert [link.getsockopt(socket.IPPROTO_TCP, one) for one in asked] == [expected, 10, 3, 60_000]
+
+
+def test_a_disk_that_is_full_is_told_as_sqlite_tells_it_and_changes_nothing(on_sqlite: Place) -> None:
+    engine = on_sqlite.engine()
+    event.listen(engine, "connect", lambda connection, _: connection.execute("PRAGMA max_page_count=10"))
+    store = SqlResumeStore(engine, prefix=on_sqlite.prefix)
+    store.save(POINT)
+    with pytest.raises(OperationalError, match="full"):
+        store.save(samples.resume_point("a", scope_snapshot={"large": "x" * 100_000}))
+    assert store.load("a") == POINT
+    store.save(samples.resume_point("b"))
+    engine.dispose()
 
 
 # What a lost connection does
