@@ -12,9 +12,12 @@ from pytest_wfstate.errors import LostConnection
 from pytest_wfstate.stores.sql import _forks
 from pytest_wfstate.stores.sql._dialects import Dialect
 from pytest_wfstate.stores.sql._engine import shown
+from pytest_wfstate.stores.sql._room import Room
 from pytest_wfstate.stores.sql._statements import Transaction
 
 _MOST_KEPT = 5
+_MOST_USED = 32  # at once: asyncio has no more threads that could use one
+_LOST = ("closed the connection unexpectedly", "has been closed unexpectedly", "reset by peer", "Broken pipe")
 
 
 class Connections:
@@ -26,6 +29,8 @@ class Connections:
         self.keeps = keeps
         self.idle: list[Transaction] = []
         """Those that are kept. Another list takes its place when they are to be closed."""
+        self.room = Room(_MOST_USED) if keeps else None
+        """Where a call has a place while it has a connection. An engine of the user's has bounds of its own."""
         _forks.make_safe(self)
 
     def connect(self) -> Transaction:
@@ -36,12 +41,20 @@ class Connections:
 
         """
         try:
-            return Transaction(self.engine, self.engine.raw_connection())
+            return self._connect()
         except self.engine.dialect.loaded_dbapi.Error as error:
             raise LostConnection(
-                f"there is no connection to {shown(self.engine)}: {said(error)}. Nothing was changed. "
-                "See that the server runs, or that the folder of the file exists and can be written to."
+                f"there is no connection to {shown(self.engine)}: {said(error)}. Nothing was changed. See that the "
+                "server runs and takes one more, or that the folder of the file exists and can be written to."
             ) from error
+
+    def _connect(self) -> Transaction:
+        try:
+            return Transaction(self.engine, self.engine.raw_connection())
+        except self.engine.dialect.loaded_dbapi.Error as error:
+            if not _is_lost(error):
+                raise
+        return Transaction(self.engine, self.engine.raw_connection())
 
     def close(self) -> None:
         """Close the connections, if the engine was made here. The next call would connect anew."""
@@ -57,22 +70,29 @@ class Connections:
     def abandon(self) -> object:
         """Forget those that are idle and close none of them. They last as long as what this gives."""
         idle, self.idle = self.idle, []
+        self.room = Room(_MOST_USED) if self.keeps else None  # the parent's calls give nothing back here
         return idle
 
 
 class Loan:
-    """A connection, for one call. It is closed if it comes back when others were, or spoilt."""
+    """A connection, for one call. It is closed if it comes back when others were, or spoilt.
 
-    __slots__ = ("_connections", "_idle", "_pool", "_transaction")
+    A call has one at a time, so that none waits for room that only its own end would give.
+    """
+
+    __slots__ = ("_connections", "_idle", "_pool", "_room", "_transaction")
 
     def __init__(self, connections: Connections) -> None:
         self._connections = connections
+        self._room = connections.room
+        if self._room is not None:
+            self._room.take()
         self._idle = connections.idle
         self._pool = connections.engine.pool
         try:
             self._transaction = self._idle.pop()
         except IndexError:
-            self._transaction = connections.connect()
+            self._transaction = self._connect()
 
     def __enter__(self) -> Transaction:
         try:
@@ -85,18 +105,32 @@ class Loan:
     def __exit__(self, _: object, error: BaseException | None, __: object) -> None:
         self._end(error)
 
+    def _connect(self) -> Transaction:
+        try:
+            return self._connections.connect()
+        except BaseException:
+            self._make_room()
+            raise
+
     def _end(self, error: BaseException | None) -> None:
         transaction, connections = self._transaction, self._connections
-        if (error is not None and _spoils(error)) or not self._is_given_back():
-            transaction.pooled.invalidate()
-        elif connections.keeps and len(self._idle) < _MOST_KEPT:
-            self._idle.append(transaction)
-            if connections.idle is not self._idle:  # they were closed meanwhile
-                close_all(self._idle)
-        else:
-            transaction.pooled.close()
-            if connections.engine.pool is not self._pool:
-                self._pool.dispose()
+        try:
+            if (error is not None and _spoils(error)) or not self._is_given_back():
+                transaction.pooled.invalidate()
+            elif connections.keeps and len(self._idle) < _MOST_KEPT:
+                self._idle.append(transaction)
+                if connections.idle is not self._idle:  # they were closed meanwhile
+                    close_all(self._idle)
+            else:
+                transaction.pooled.close()
+                if connections.engine.pool is not self._pool:
+                    self._pool.dispose()
+        finally:
+            self._make_room()
+
+    def _make_room(self) -> None:
+        if self._room is not None:
+            self._room.give()
 
     def _is_given_back(self) -> bool:
         try:
@@ -118,6 +152,11 @@ def close_all(idle: list[Transaction]) -> None:
 def said(error: BaseException | None) -> str:
     """Give what a driver says, in a line."""
     return " ".join(str(error).split()).rstrip(".")
+
+
+def _is_lost(error: BaseException) -> bool:
+    """Tell whether a server was there, and gone before it had let anybody in: libpq tells it in words alone."""
+    return any(words in str(error) for words in _LOST)
 
 
 def _spoils(error: BaseException) -> bool:

@@ -2,7 +2,7 @@
 
 All else is the same SQL. Both begin a transaction that writes so that it cannot fail half-way for having read before:
 SQLite takes the one lock there is, PostgreSQL one of the name that is asked for. Both are told to have a commit on
-disk before they acknowledge it, should somebody have told them otherwise.
+disk before they acknowledge it, should somebody have told them otherwise. Neither waits for others for ever.
 """
 
 from __future__ import annotations
@@ -20,17 +20,19 @@ from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.dialects.postgresql import psycopg
 from sqlalchemy.dialects.sqlite import pysqlite
 from sqlalchemy.engine import Dialect as Writer
-from sqlalchemy.exc import OperationalError
+from sqlalchemy.exc import DBAPIError, OperationalError
 
 from pytest_wfstate.errors import UnusableDatabase
 from pytest_wfstate.stores.sql import _forks
-from pytest_wfstate.stores.sql._engine import shown
+from pytest_wfstate.stores.sql._engine import LONGEST_WAIT, shown
 from pytest_wfstate.stores.sql._folder import make_folder_of
 from pytest_wfstate.stores.sql._statements import Statement, Transaction
 
 _PAUSE = 0.005
 _READY = "wfstate ready"  # in the notes of a connection that was told what it needs to know
 _BEGINS = "wfstate begins"  # in those of one that begins transactions by itself
+_UNDEFINED_TABLE = "42P01"
+_LONGEST_PAUSE = "5s"  # between statements of a transaction, where a store needs no more than it takes to read a record
 
 
 class Dialect(Protocol):
@@ -66,6 +68,10 @@ class Dialect(Protocol):
     @staticmethod
     def say_all(transaction: Transaction, texts: Sequence[str]) -> None:
         """Make statements that have neither values nor results."""
+
+    @staticmethod
+    def lacks_table(error: DBAPIError) -> bool:
+        """Tell whether a statement failed for a table that is not there."""
 
 
 class Sqlite:
@@ -119,6 +125,10 @@ class Sqlite:
         for one in texts:
             transaction.say(one)
 
+    @staticmethod
+    def lacks_table(error: DBAPIError) -> bool:
+        return "no such table" in str(error.orig)  # it has no number of its own
+
     def _keep_log(self, transaction: Transaction) -> None:
         """Have the database in WAL mode, which a file remembers.
 
@@ -163,6 +173,7 @@ class Postgres:
 
     def take(self, transaction: Transaction) -> None:
         driver, notes = transaction.driver, transaction.pooled.info
+        _forks.note(driver)
         if not driver.autocommit:  # one of the user's engine: it would begin a transaction at each statement
             driver.rollback()
             driver.autocommit = True
@@ -175,15 +186,22 @@ class Postgres:
 
     def begin(self, transaction: Transaction, *, writes: bool, lock: str | None = None) -> None:
         # Writers see what was committed before them, statement by statement; readers one moment, for all statements.
+        # A session whose client is gone without a word would keep its locks for ever, were it not ended for idling.
+        end_if_idle = f"SET LOCAL idle_in_transaction_session_timeout = '{_LONGEST_PAUSE}'"
         if not writes:
-            transaction.say("BEGIN ISOLATION LEVEL REPEATABLE READ")
+            self.say_all(transaction, ["BEGIN ISOLATION LEVEL REPEATABLE READ", end_if_idle])
             return
         locked = [] if lock is None else [f"SELECT pg_advisory_xact_lock({_number(lock)})"]
-        self.say_all(transaction, ["BEGIN ISOLATION LEVEL READ COMMITTED", _COMMIT_TO_DISK, *locked])
+        told = [end_if_idle, _COMMIT_TO_DISK, _WAIT_NOT_FOR_EVER]
+        self.say_all(transaction, ["BEGIN ISOLATION LEVEL READ COMMITTED", *told, *locked])
 
     @staticmethod
     def say_all(transaction: Transaction, texts: Sequence[str]) -> None:
         transaction.say(";".join(texts))  # it takes all of them at once
+
+    @staticmethod
+    def lacks_table(error: DBAPIError) -> bool:
+        return getattr(error.orig, "sqlstate", None) == _UNDEFINED_TABLE
 
 
 def dialect_of(engine: Engine) -> Dialect:
@@ -191,9 +209,13 @@ def dialect_of(engine: Engine) -> Dialect:
     return Sqlite(engine) if engine.dialect.name == "sqlite" else Postgres(engine)
 
 
-_COMMIT_TO_DISK = (
-    "SELECT set_config('synchronous_commit', 'on', true) WHERE current_setting('synchronous_commit') = 'off'"
-)
+def _replaced(name: str, given: str, value: str) -> str:
+    """Say that a setting has a value until the transaction ends, if the one that was given will not do."""
+    return f"SELECT set_config('{name}', '{value}', true) WHERE current_setting('{name}') = '{given}'"
+
+
+_COMMIT_TO_DISK = _replaced("synchronous_commit", "off", "on")
+_WAIT_NOT_FOR_EVER = _replaced("lock_timeout", "0", f"{LONGEST_WAIT}s")
 
 
 def _number(name: str) -> int:

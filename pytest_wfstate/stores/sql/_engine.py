@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import sqlite3
+from collections.abc import Mapping
 from typing import Any
 
 from sqlalchemy import URL, Engine, create_engine, make_url
@@ -14,8 +15,11 @@ from pytest_wfstate.errors import MissingExtra, UnusableDatabase
 
 DRIVERS = {"sqlite": "pysqlite", "postgresql": "psycopg"}
 """The databases that a store can be in, and by what they are reached."""
+LONGEST_WAIT = 20.0
+"""For how many seconds a change waits for others, unless the database was told otherwise."""
+# A server that is gone without a word is noticed in a minute or so. Linux would take two hours.
+_NOTICE = {"keepalives_idle": 30, "keepalives_interval": 10, "keepalives_count": 3, "tcp_user_timeout": 60_000}
 _EXAMPLES = "sqlite:///folder/state.db or postgresql://user@host/database"
-_BUSY_SECONDS = 20.0
 
 
 def open_engine(where: str | URL | Engine) -> tuple[Engine, bool]:
@@ -65,9 +69,14 @@ def _model(url: URL) -> Engine:
 
 def _arguments(url: URL) -> dict[str, Any]:
     # Transactions begin when a store says so.
-    if url.get_backend_name() != "sqlite":
-        return {"autocommit": True}
-    return {"isolation_level": None} | ({} if "timeout" in url.query else {"timeout": _BUSY_SECONDS})
+    if url.get_backend_name() == "sqlite":
+        return {"isolation_level": None, **_unsaid({"timeout": LONGEST_WAIT}, url)}
+    return {"autocommit": True, **_unsaid(_NOTICE, url)}
+
+
+def _unsaid(arguments: Mapping[str, float], url: URL) -> dict[str, float]:
+    """Give those of some arguments that a URL says nothing of."""
+    return {name: value for name, value in arguments.items() if name not in url.query}
 
 
 def _parsed(where: object) -> URL:

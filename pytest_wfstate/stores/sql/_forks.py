@@ -6,8 +6,10 @@ its own last connection, finds nobody else at work, and removes the log that the
 child was acknowledged is lost. So a fork waits for calls of other threads, and the parent's idle connections are
 closed before it.
 
-A connection to PostgreSQL is a socket, which two processes cannot share. The child leaves it alone, for ever: to close
-it would end the parent's session.
+A connection to PostgreSQL is a socket, which two processes cannot share. To close the connection in the child would say
+goodbye to the server, and end the parent's session. To keep it would be no better: the session of a parent that is
+killed would live on with its locks, as long as the child does. So the child has another socket in its place, whose
+other end is closed already.
 
 An engine of the user's has connections that outlive the handles on it, so it is made safe for as long as it lives.
 """
@@ -15,10 +17,12 @@ An engine of the user's has connections that outlive the handles on it, so it is
 from __future__ import annotations
 
 import os
+import socket
 import threading
 import weakref
+from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from sqlalchemy import Engine
@@ -29,6 +33,7 @@ _gate = threading.Condition()  # held by who forks
 _callers: dict[int, int] = {}  # threads that are in a call on SQLite, and how deep
 _all: weakref.WeakSet[Connections] = weakref.WeakSet()
 _engines: weakref.WeakSet[Engine] = weakref.WeakSet()
+_used: weakref.WeakSet[Any] = weakref.WeakSet()  # connections to servers that were used by stores
 _inherited: list[object] = []  # of the parent: kept, since what is garbage is closed
 
 
@@ -37,6 +42,11 @@ def make_safe(connections: Connections) -> None:
     with _gate:
         _all.add(connections)
         _engines.add(connections.engine)
+
+
+def note(driver: Any) -> None:
+    """Have a forked child let go of the socket of a connection, which may be in use when it is forked."""
+    _used.add(driver)
 
 
 class Call:
@@ -84,12 +94,36 @@ def _before() -> None:
 
 
 def _after_in_child() -> None:
-    for connections in _all:
-        _inherited.append(connections.abandon())
-    for engine in _engines:
-        _inherited.append(engine.pool)
-        engine.dispose(close=False)
-    _gate.release()
+    try:
+        _let_go([*_used, *(driver for engine in _engines for driver in _idle_in(engine))])
+    finally:
+        _used.clear()  # so that a child of the child leaves their descriptors alone, whatever they are by then
+        _inherited.extend([connections.abandon() for connections in _all])
+        for engine in _engines:
+            _inherited.append(engine.pool)
+            engine.dispose(close=False)
+        _gate.release()
+
+
+def _idle_in(engine: Engine) -> list[Any]:
+    """Give the connections to a server that an engine keeps, of which stores may have used none.
+
+    No public name gives them without a lock, which a thread that is not in the child may have held.
+    """
+    kept = getattr(getattr(engine.pool, "_pool", None), "queue", ())
+    return [] if _is_sqlite(engine) else [one.dbapi_connection for one in kept if one.dbapi_connection is not None]
+
+
+def _let_go(drivers: Sequence[Any]) -> None:
+    """Put a socket that leads nowhere in the place of those of connections."""
+    if not drivers:
+        return
+    nowhere, other_end = socket.socketpair()
+    other_end.close()
+    with nowhere:
+        for driver in drivers:
+            if not driver.closed:
+                os.dup2(nowhere.fileno(), driver.fileno(), inheritable=False)
 
 
 def _is_sqlite(engine: Engine) -> bool:

@@ -96,18 +96,28 @@ class Schema:
             )
         return version is not None
 
-    def make(self, transaction: Transaction) -> None:
-        """Make the tables, unless somebody else was faster."""
-        if self._version(transaction) is None:
+    def make(self, transaction: Transaction, where: str) -> None:
+        """Make the tables, unless somebody else was faster.
+
+        Raises:
+            NewerSchema: that was a later release.
+
+        """
+        if not self.is_made(transaction, where):
             tables = self._tables.tables.values()
             self._say(transaction, [CreateTable(table, if_not_exists=True) for table in tables])
             indexes = [index for table in tables for index in table.indexes]
             self._say(transaction, [CreateIndex(index, if_not_exists=True) for index in indexes])
             transaction.execute(self._put_version, {})
 
-    def drop(self, transaction: Transaction) -> None:
-        """Drop the tables, and the one of versions with the last of them."""
-        if self._version(transaction) is not None:
+    def drop(self, transaction: Transaction, where: str) -> None:
+        """Drop the tables, and the one of versions with the last of them.
+
+        Raises:
+            NewerSchema: a later release made them. It may have others, that would be left.
+
+        """
+        if self.is_made(transaction, where):
             own = [table for table in self._tables.tables.values() if table is not self._versions]
             self._say(transaction, [DropTable(table, if_exists=True) for table in own])
             transaction.execute(self._drop_version, {})

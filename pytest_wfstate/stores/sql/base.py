@@ -65,7 +65,12 @@ class SqlStore(Store, Generic[S]):
         return f"{type(self).__name__}({str(self._database)!r})"
 
     def drop(self) -> None:
-        """Forget everything: drop the tables of this store. The next call makes them anew."""
+        """Forget everything: drop the tables of this store. The next call makes them anew.
+
+        Raises:
+            NewerSchema: a later release made them. They are left alone.
+
+        """
         self._database.drop(self._sql.schema)
 
     def close(self) -> None:

@@ -7,6 +7,8 @@ import signal
 import sqlite3
 import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,6 +19,7 @@ from pytest_wfstate.stores.sql import _forks
 from tests.unit.stores.sql.places import Place
 
 _PID = text("SELECT pg_backend_pid()")
+_SESSIONS = text("SELECT count(*) FROM pg_stat_activity WHERE application_name = :name")
 _about_to_fork: list[Callable[[], None]] = []
 os.register_at_fork(before=lambda: [call() for call in _about_to_fork])  # runs before that of the stores
 
@@ -129,6 +132,122 @@ def test_a_child_has_connections_of_its_own_on_an_engine_of_its_parents(on_postg
     engine.dispose()
 
 
+# A session of PostgreSQL lasts as long as anybody holds its socket, and so do its locks.
+
+
+def sockets() -> set[str]:
+    """Name the sockets that this process holds, each by a name that no other has."""
+    links = {one.readlink().name for one in Path("/proc/self/fd").iterdir() if one.is_symlink()}
+    return {name for name in links if name.startswith("socket:")}
+
+
+def test_a_child_holds_no_connection_that_its_parent_keeps(on_postgres: Place) -> None:
+    before = sockets()
+    store = on_postgres.open(SqlResumeStore)
+    store.save(samples.resume_point("a"))
+    own = sockets() - before
+    assert len(own) == 1
+    child = Child(lambda: not own & sockets(), lambda: store.load("a") is not None)
+    assert child.goes_on()
+    assert child.goes_on()
+    child.end()
+    assert store.load("a") is not None
+    assert sockets() - before == own
+    store.close()
+
+
+def test_a_child_holds_no_connection_that_is_idle_in_an_engine(on_postgres: Place) -> None:
+    """Also none that no store has used."""
+    before = sockets()
+    engine = on_postgres.engine()
+    with engine.connect(), engine.connect():
+        own = sockets() - before
+    assert len(own) == 2
+    store = SqlResumeStore(engine, prefix=on_postgres.prefix)
+    child = Child(lambda: not own & sockets(), saved(store, "child"))
+    assert child.goes_on()
+    assert child.goes_on()
+    child.end()
+    assert store.load("child") is not None
+    assert sockets() - before == own
+    engine.dispose()
+
+
+@pytest.mark.parametrize("of", ["handle", "engine"])
+def test_a_child_holds_no_connection_of_a_call_in_another_thread(on_postgres: Place, of: str) -> None:
+    before = sockets()
+    engine = on_postgres.engine()
+    store: Any = SqlResumeStore(on_postgres.url if of == "handle" else engine, prefix=on_postgres.prefix)
+    store.load("a")
+    own = sockets() - before
+    begun, goes_on = threading.Event(), threading.Event()
+
+    def wait(transaction: Any) -> Any:
+        begun.set()
+        goes_on.wait()
+        return transaction.say("SELECT 1").value
+
+    with ThreadPoolExecutor(1) as threads:
+        call = threads.submit(store._database.write, wait)
+        begun.wait()
+        child = Child(lambda: not own & sockets(), saved(store, "child"))
+        went_well = [child.goes_on(), child.goes_on()]
+        goes_on.set()
+        assert call.result() == 1
+    assert went_well == [True, True]
+    child.end()
+    assert sockets() - before == own
+    store.close()
+    engine.dispose()
+
+
+def test_a_child_that_is_forked_in_a_call_ends_it_on_a_connection_of_its_own(on_postgres: Place) -> None:
+    store = on_postgres.open(SqlResumeStore)
+    store.load("a")
+    parent = os.getpid()
+    seen: list[int] = []
+
+    def fork(transaction: Any) -> int:
+        if not seen:
+            seen.append(int(transaction.say("SELECT pg_backend_pid()").value))
+            seen.append(os.fork())
+        return int(transaction.say("SELECT pg_backend_pid()").value)
+
+    own = -1
+    try:
+        own = store._database.write(fork)
+    finally:
+        if os.getpid() != parent:
+            os._exit(own in (-1, seen[0]))
+    backend, child = seen
+    assert own == backend
+    assert os.waitpid(child, 0)[1] == 0
+    store.close()
+
+
+def test_the_session_of_a_parent_ends_with_it_though_its_child_lives(on_postgres: Place) -> None:
+    store = Place(f"{on_postgres.url}?application_name={on_postgres.prefix}", on_postgres.prefix).open(SqlResumeStore)
+
+    def bear() -> None:
+        store.save(samples.resume_point("a"))
+        if os.fork() == 0:
+            os.close(ends)
+            os.read(lives, 1)
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    lives, ends = os.pipe()
+    parent = Child(bear)
+    assert parent.goes_on()
+    parent.end()
+    engine = on_postgres.engine(isolation_level="AUTOCOMMIT")
+    with engine.connect() as onlooker:
+        while onlooker.execute(_SESSIONS, {"name": on_postgres.prefix}).scalar_one():
+            pass  # the server needs a moment to notice
+    os.close(ends)
+    os.close(lives)
+    engine.dispose()
+
+
 def test_an_engine_of_the_users_crosses_a_fork_too(place: Place) -> None:
     engine = place.engine()
     store = SqlResumeStore(engine, prefix=place.prefix)
@@ -186,6 +305,28 @@ def test_who_forks_in_the_middle_of_a_call_does_not_wait_for_itself(on_sqlite: P
     assert [child.goes_on() for child in children] == [True]
     children[0].end()
     assert store.load("a") is not None
+    store.close()
+
+
+def test_a_child_has_room_though_its_parent_uses_all_that_there_is(on_postgres: Place) -> None:
+    store = on_postgres.open(SqlResumeStore)
+    store.save(samples.resume_point("a"))
+    begun, goes_on = threading.Semaphore(0), threading.Event()
+
+    def wait(_: Any) -> None:
+        begun.release()
+        goes_on.wait()
+
+    with ThreadPoolExecutor(32) as threads:
+        for _ in range(32):
+            threads.submit(store._database.read, wait)
+        for _ in range(32):
+            begun.acquire()
+        child = Child(lambda: store.load("a") is not None)
+        went_well = child.goes_on()
+        goes_on.set()
+    assert went_well
+    child.end()
     store.close()
 
 

@@ -8,9 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from sqlalchemy import inspect, text
+from sqlalchemy.exc import DBAPIError
 
 from pytest_wfstate import (
     NewerSchema,
+    NotFound,
     SqlEffectStore,
     SqlPausedStore,
     SqlResumeStore,
@@ -19,7 +21,7 @@ from pytest_wfstate import (
     as_sync,
     samples,
 )
-from pytest_wfstate.stores.sql._schema import key
+from pytest_wfstate.stores.sql._schema import Schema, key
 from tests.unit.stores.sql.places import Place
 
 # Each store, a call that only looks, and its tables.
@@ -85,6 +87,35 @@ def test_tables_of_a_later_release_are_refused_and_left_alone(
     assert tables(place) == {"schema"}
 
 
+@pytest.mark.parametrize(("kind", "call", "args", "expected"), STORES)
+def test_tables_of_a_later_release_are_not_dropped(
+    place: Place, kind: Any, call: str, args: tuple[str, ...], expected: set[str]
+) -> None:
+    look(place, kind, call, args)
+    execute(place, f"UPDATE {place.prefix}_schema SET version = 2")
+    with place.open(kind) as store, pytest.raises(NewerSchema, match=r"are of version 2.* Nothing was changed\."):
+        store.drop()
+    assert tables(place) == {"schema", *expected}
+
+
+def test_tables_that_a_later_release_makes_first_are_refused(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is faster by a moment: this release has looked already, and found no tables."""
+    is_made = Schema.is_made
+
+    def raced(self: Schema, transaction: Any, where: str) -> bool:
+        found = is_made(self, transaction, where)
+        if not found:
+            monkeypatch.undo()
+            transaction.say(f"CREATE TABLE {place.prefix}_schema (contract TEXT PRIMARY KEY, version INTEGER)")
+            transaction.say(f"INSERT INTO {place.prefix}_schema VALUES ('resume', 2)")
+        return found
+
+    monkeypatch.setattr(Schema, "is_made", raced)
+    with place.open(SqlResumeStore) as store, pytest.raises(NewerSchema, match="are of version 2"):
+        store.save(samples.resume_point("a"))
+    assert tables(place) == {"schema"}
+
+
 def test_a_later_release_may_have_tables_of_another_contract(place: Place) -> None:
     look(place, SqlPausedStore, "list", ())
     execute(place, f"UPDATE {place.prefix}_schema SET version = 2")
@@ -103,6 +134,39 @@ def test_a_store_that_is_dropped_leaves_no_table_and_can_be_used_again(place: Pl
         other.drop()
         other.drop()
         assert tables(place) == set()
+
+
+@pytest.mark.parametrize(("kind", "call", "args", "expected"), STORES)
+def test_tables_that_another_handle_has_dropped_are_made_anew(
+    place: Place, kind: Any, call: str, args: tuple[str, ...], expected: set[str]
+) -> None:
+    with as_sync(place.open(kind)) as store:
+        getattr(store, call)(*args)
+        with place.open(kind) as other:
+            other.drop()
+        assert not getattr(store, call)(*args)
+        assert tables(place) == {"schema", *expected}
+
+
+@pytest.mark.parametrize("save", [True, False], ids=["save", "fork"])
+def test_a_change_goes_on_after_tables_were_dropped(place: Place, save: bool) -> None:
+    with as_sync(place.open(SqlSnapshotStore)) as store, place.open(SqlSnapshotStore) as other:
+        store.save(samples.snapshot("a"))
+        other.drop()
+        if save:
+            store.save(samples.snapshot("b"))
+            assert store.latest("wf", "b") == samples.snapshot("b")
+        else:
+            with pytest.raises(NotFound):
+                store.fork(samples.snapshot("a").key)
+
+
+def test_a_table_that_is_missing_though_the_schema_is_there_is_told_as_the_database_tells_it(place: Place) -> None:
+    with place.open(SqlResumeStore) as store:
+        store.save(samples.resume_point("a"))
+        execute(place, f"DROP TABLE {place.prefix}_resume")
+        with pytest.raises(DBAPIError, match=f"{place.prefix}_resume"):
+            store.load("a")
 
 
 def test_a_prefix_keeps_stores_apart(place: Place) -> None:
