@@ -34,7 +34,7 @@ class RepeatsBlindly(SqlPausedStore):
 
     def __init__(self, url: str, prefix: str) -> None:
         super().__init__(url, prefix=prefix)
-        change = self._database._change
+        change = self._database._change_once
 
         def again(*args: Any) -> Any:
             try:
@@ -42,7 +42,7 @@ class RepeatsBlindly(SqlPausedStore):
             except LostConnection:
                 return change(*args)
 
-        self._database.__dict__["_change"] = again
+        self._database.__dict__["_change_once"] = again
 
 
 @only("test_cut_claim", "test_cut_recover")
