@@ -13,6 +13,7 @@ import multiprocessing.connection as connection
 import os
 import signal
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +39,10 @@ _TOLD = {
 
 Playing = Callable[[Path, When, int], None]
 """Plays a scenario at a home, in which the line is cut before or after the n-th message."""
+
+
+AtWork = Callable[[], AbstractContextManager[Callable[[], None]]]
+"""Gets ready, and gives what does the work."""
 
 
 class Acks(list[Any]):
@@ -124,7 +129,7 @@ class Line:
         self._trial.stubborn_workload(home)
 
     def _play_and_kill(self, home: Path, when: When, nth: int) -> None:
-        with _forked(lambda: self._trial.workload(home), self._acks) as (pid, go):
+        with _forked(lambda: self._trial.at_work(home), self._acks) as (pid, go):
             self._proxy.cut(when, nth, lambda: os.kill(pid, signal.SIGKILL))
             go()
 
@@ -140,7 +145,7 @@ class Line:
 
 
 @contextlib.contextmanager
-def _forked(work: Callable[[], None], acks: Acks) -> Iterator[tuple[int, Callable[[], None]]]:
+def _forked(at_work: AtWork, acks: Acks) -> Iterator[tuple[int, Callable[[], None]]]:
     """Do something in another process, which begins when it is told to; wait for its end, and for what it acknowledged.
 
     Raises:
@@ -149,29 +154,30 @@ def _forked(work: Callable[[], None], acks: Acks) -> Iterator[tuple[int, Callabl
     ours, theirs = connection.Pipe()
     pid = fork()
     if pid == 0:
-        _serve(theirs, work, acks)
+        _serve(theirs, at_work, acks)
     theirs.close()
     with ours:
+        first = loads(ours.recv_bytes())  # that it is ready, or what it raised
         yield pid, lambda: ours.send_bytes(b"go")
-        raised = None
+        told = [first]
         with contextlib.suppress(EOFError, ConnectionResetError):
             while True:
-                what, value = loads(ours.recv_bytes())
-                if what == "raised":
-                    raised = value
-                else:
-                    acks.append(value)
+                told.append(loads(ours.recv_bytes()))
         os.waitpid(pid, 0)
-    if raised is not None:
-        raise Violation(raised)
+    acks += [value for what, value in told if what == "acked"]
+    for what, value in told:
+        if what == "raised":
+            raise Violation(value)
 
 
-def _serve(pipe: connection.Connection, work: Callable[[], None], acks: Acks) -> None:
+def _serve(pipe: connection.Connection, at_work: AtWork, acks: Acks) -> None:
     """Work, in a process that was forked for it, and end it."""
     acks.tell = lambda value: pipe.send_bytes(dumps(("acked", value)))
     try:
-        pipe.recv_bytes()
-        work()
+        with at_work() as work:
+            pipe.send_bytes(dumps(("ready", None)))
+            pipe.recv_bytes()
+            work()
     except BaseException as error:
         pipe.send_bytes(dumps(("raised", "\n".join(said(error)))))
     finally:

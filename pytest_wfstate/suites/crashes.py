@@ -6,8 +6,9 @@ shows after the acknowledged calls, with or without the one that was in flight; 
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -119,8 +120,22 @@ class Trial:
     def workload(self, home: Path) -> None:
         """Make the calls, and acknowledge each."""
         with self._handles(home) as handles:
-            for number, call in enumerate(self._scenario.calls):
-                self._promise(call, self._checked(number, handles.outcome(FIRST, call)))
+            self._work(handles)
+
+    @contextlib.contextmanager
+    def at_work(self, home: Path) -> Iterator[Callable[[], None]]:
+        """Give what makes the calls, through a handle that has been used before, if anything was done before.
+
+        What a client says to a server to get to know it is then said already.
+        """
+        with self._handles(home) as handles:
+            if self._scenario.before:
+                handles.outcome(FIRST, self._looks[0])
+            yield lambda: self._work(handles)
+
+    def _work(self, handles: Handles) -> None:
+        for number, call in enumerate(self._scenario.calls):
+            self._promise(call, self._checked(number, handles.outcome(FIRST, call)))
 
     def stubborn_workload(self, home: Path) -> None:
         """Make the calls, and make one that fails once more, through the same handle."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import itertools
 from collections.abc import Callable, Mapping, Sequence
@@ -11,10 +12,11 @@ import pytest
 
 from pytest_wfstate.contracts.base import Contract
 from pytest_wfstate.errors import Violation
+from pytest_wfstate.faults.storm import Storm
 from pytest_wfstate.suites.clauses import clause
 from pytest_wfstate.suites.harness import Harness
 from pytest_wfstate.suites.race_lab import Race
-from pytest_wfstate.suites.races import Contest, Match, Racer, contests
+from pytest_wfstate.suites.races import Contest, Match, Racer, contests, two_processes
 from pytest_wfstate.suites.rehearsal import rehearsed
 
 __tracebackhide__ = True
@@ -88,14 +90,20 @@ def _race(suite: Harness, some: Sequence[Contest], *, crash: bool = False) -> No
     lab: Race = suite._request.getfixturevalue("_wfstate_race")
     chosen = some[:1] if suite.medium == "memory" and suite._profile == "quick" else some
     matches = [Match(suite._handles, suite.contract, suite._specification, one, lab.ack) for one in chosen]
-    for match in rehearsed(suite, matches):
-        if suite.medium == "memory":
-            _race_in_memory(suite, lab, match, crash=crash)
-        elif suite.medium == "server" or _is_unseen(suite, lab, match):
-            _race_for_real(suite, match, crash=crash)
-        else:
-            preemptions = (_PREEMPTIONS_OF_DYING if crash else PREEMPTIONS)[suite._profile]
-            lab.explore(match.setup, match.clients, match.check, preemptions=preemptions, crash=crash)
+    with contextlib.ExitStack() as stack:
+
+        @functools.cache
+        def processes() -> Storm:
+            return stack.enter_context(contextlib.closing(two_processes(suite._handles, suite._timeout)))
+
+        for match in rehearsed(suite, matches):
+            if suite.medium == "memory":
+                _race_in_memory(suite, lab, match, crash=crash)
+            elif suite.medium == "server" or _is_unseen(suite, lab, match):
+                _race_for_real(suite, match, processes, crash=crash)
+            else:
+                preemptions = (_PREEMPTIONS_OF_DYING if crash else PREEMPTIONS)[suite._profile]
+                lab.explore(match.setup, match.clients, match.check, preemptions=preemptions, crash=crash)
 
 
 def _race_in_memory(suite: Harness, lab: Race, match: Match, *, crash: bool) -> None:
@@ -107,7 +115,7 @@ def _race_in_memory(suite: Harness, lab: Race, match: Match, *, crash: bool) -> 
         lab.explore(begin, match.clients, match.check, by="line", preemptions=2)
 
 
-def _race_for_real(suite: Harness, match: Match, *, crash: bool) -> None:
+def _race_for_real(suite: Harness, match: Match, processes: Callable[[], Storm], *, crash: bool) -> None:
     """Race two processes where no turns can be taken: with luck, which the report says."""
     if crash:
         pytest.skip(
@@ -115,7 +123,7 @@ def _race_for_real(suite: Harness, match: Match, *, crash: bool) -> None:
         )
     suite._tell("raced", ["by real processes, which find with luck what schedules would find for certain"])
     try:
-        match.rounds(_ROUNDS[suite._profile], suite._home, suite._timeout)
+        match.rounds(_ROUNDS[suite._profile], suite._home, processes())
     except Violation as violation:
         raise Violation(f"{suite._title}\n\n{violation}") from None
 

@@ -128,35 +128,17 @@ class Match:
         with self._handles(home) as handles:
             return home, handles[BEFORE]
 
-    def rounds(self, number: int, new_home: Callable[[], Path], timeout: float) -> None:
-        """Have two processes race each other, so many times, where no turns can be taken.
+    def rounds(self, number: int, new_home: Callable[[], Path], processes: Storm) -> None:
+        """Have `two_processes` race each other, so many times, where no turns can be taken.
 
         Raises:
             Violation: no order of the calls explains what came of them.
         """
-        with contextlib.closing(
-            Storm(
-                self._life, len(self._contest.workers), random.Random(0), deaths=False, threads=False, timeout=timeout
-            )
-        ) as storm:
-            for _ in range(number):
-                home = new_home()
-                self.setup(home)
-                orders = [[(home, call) for call in calls] for calls in self._contest.workers]
-                self._judge(home, [*self._before(), *map(_of_deed, storm.round(orders))])
-
-    @contextlib.contextmanager
-    def _life(self) -> Iterator[Callable[[tuple[Path, Call]], Outcome]]:
-        with contextlib.ExitStack() as stack:
-            handles: dict[Path, Handles] = {}
-
-            def do(order: tuple[Path, Call]) -> Outcome:
-                home, call = order
-                if home not in handles:
-                    handles[home] = stack.enter_context(self._handles(home))
-                return handles[home].outcome(WORKER, call)
-
-            yield do
+        for _ in range(number):
+            home = new_home()
+            self.setup(home)
+            orders = [[(home, call) for call in calls] for calls in self._contest.workers]
+            self._judge(home, [*self._before(), *map(_of_deed, processes.round(orders))])
 
     def _client(self, calls: Sequence[Call]) -> Callable[[Any], Results]:
         def client(shared: Path | tuple[Path, Any]) -> Results:
@@ -229,6 +211,25 @@ class Match:
         """Tell how to look at ids that the store has made up."""
         offered = {call.name for call in self._observed}
         return [call for call in self._contract.looks(made) if call.name in offered]
+
+
+def two_processes(handles: Callable[[Path], Handles], timeout: float) -> Storm:
+    """Start two processes that can race each other at any home. Whoever asks for them closes them."""
+
+    @contextlib.contextmanager
+    def live() -> Iterator[Callable[[tuple[Path, Call]], Outcome]]:
+        with contextlib.ExitStack() as stack:
+            opened: dict[Path, Handles] = {}
+
+            def do(order: tuple[Path, Call]) -> Outcome:
+                home, call = order
+                if home not in opened:
+                    opened[home] = stack.enter_context(handles(home))
+                return opened[home].outcome(WORKER, call)
+
+            yield do
+
+    return Storm(live, 2, random.Random(0), deaths=False, threads=False, timeout=timeout)
 
 
 def _in_sequence(client: str, call: Call, outcome: Outcome, at: float) -> Entry:

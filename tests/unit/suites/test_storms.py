@@ -95,7 +95,7 @@ def opens_badly(home: Path) -> Any:
 )
 def test_a_bug_is_told(race: Race, store: Callable[[Path], Any], told: str) -> None:
     with pytest.raises(RaceBug, match=told):
-        race.storm(store, "paused", seconds=30 if store is ReadsEachFile else 5)
+        race.storm(store, "paused", seconds=30 if store is ReadsEachFile else 1)
 
 
 def test_a_store_that_cannot_be_opened_raises_as_it_is(race: Race) -> None:
