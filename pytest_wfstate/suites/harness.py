@@ -104,6 +104,7 @@ class Harness:
                 self.url = self._proxy.url
             yield
         self._driver.close()
+        del self._request, self._driver, self._specification  # pytest keeps this object for as long as it runs
 
     def _need_server(self) -> Any:
         """Give the server, if the store is on one that can be reached."""

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import fcntl
 import functools
+import gc
 import os
 import queue
 import re
@@ -22,7 +23,7 @@ import pytest
 
 from pytest_wfstate import MemoryEffectStore, MemoryPausedStore, samples
 from pytest_wfstate.faults._stepping import By
-from pytest_wfstate.faults.schedule import PROGRESS, Failed, turns_taken
+from pytest_wfstate.faults.schedule import PROGRESS, Failed, Turn, turns_taken
 from pytest_wfstate.faults.search import Search
 from pytest_wfstate.faults.threads import Threads
 from tests.unit.faults import racing
@@ -35,6 +36,11 @@ class UnlockedPausedStore(MemoryPausedStore):
     def __init__(self) -> None:
         super().__init__()
         self._lock = contextlib.nullcontext()  # type: ignore[assignment]
+
+
+def _turns_in_memory() -> int:
+    gc.collect()
+    return sum(type(one) is Turn for one in gc.get_objects())
 
 
 class TestSteps:
@@ -141,6 +147,13 @@ class TestSchedules:
     def test_each_begins_anew(self) -> None:
         found = explored(Counter, Counter.add, Counter.add, seen=lambda counter: counter)
         assert len({id(counter) for _, counter in found}) == len(found) > 1
+
+    def test_what_was_raced_for_keeps_no_turns_in_memory(self) -> None:
+        """Its lock was made in the race."""
+        before = _turns_in_memory()
+        counters = [counter for _, counter in explored(LockedCounter, LockedCounter.add, LockedCounter.add)]
+        assert len(counters) > 1
+        assert _turns_in_memory() == before
 
     def test_three_clients_take_turns(self) -> None:
         client = Counter.add_in_two_lines

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from pytest_wfstate import FileEffectStore, MemoryEffectStore
 from pytest_wfstate.suites import EffectSuite
-from tests.unit.suites.homes import Memories
+from tests.unit.suites.homes import InMemory
 
 
 class TestFile(EffectSuite):
@@ -14,9 +14,5 @@ class TestFile(EffectSuite):
         return FileEffectStore(home, durability="power")
 
 
-class TestMemory(EffectSuite):
-    medium = "memory"
-    stores = Memories(MemoryEffectStore)
-
-    def open(self, home: Path) -> MemoryEffectStore:
-        return self.stores[home].handle()
+class TestMemory(InMemory, EffectSuite):
+    store = MemoryEffectStore

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from pytest_wfstate import FilePausedStore, MemoryPausedStore
 from pytest_wfstate.suites import PausedSuite
-from tests.unit.suites.homes import Memories
+from tests.unit.suites.homes import InMemory
 
 
 class TestFile(PausedSuite):
@@ -14,9 +14,5 @@ class TestFile(PausedSuite):
         return FilePausedStore(home, durability="power")
 
 
-class TestMemory(PausedSuite):
-    medium = "memory"
-    stores = Memories(MemoryPausedStore)
-
-    def open(self, home: Path) -> MemoryPausedStore:
-        return self.stores[home].handle()
+class TestMemory(InMemory, PausedSuite):
+    store = MemoryPausedStore

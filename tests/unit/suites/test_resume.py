@@ -6,7 +6,7 @@ from pathlib import Path
 
 from pytest_wfstate import FileResumeStore, MemoryResumeStore
 from pytest_wfstate.suites import ResumeSuite
-from tests.unit.suites.homes import Memories
+from tests.unit.suites.homes import InMemory
 
 
 class TestFile(ResumeSuite):
@@ -14,9 +14,5 @@ class TestFile(ResumeSuite):
         return FileResumeStore(home, durability="power")
 
 
-class TestMemory(ResumeSuite):
-    medium = "memory"
-    stores = Memories(MemoryResumeStore)
-
-    def open(self, home: Path) -> MemoryResumeStore:
-        return self.stores[home].handle()
+class TestMemory(InMemory, ResumeSuite):
+    store = MemoryResumeStore

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from pytest_wfstate import FileRunStore, MemoryRunStore
 from pytest_wfstate.suites import RunSuite
-from tests.unit.suites.homes import Memories
+from tests.unit.suites.homes import InMemory
 
 
 class TestFile(RunSuite):
@@ -14,9 +14,5 @@ class TestFile(RunSuite):
         return FileRunStore(home, durability="power")
 
 
-class TestMemory(RunSuite):
-    medium = "memory"
-    stores = Memories(MemoryRunStore)
-
-    def open(self, home: Path) -> MemoryRunStore:
-        return self.stores[home].handle()
+class TestMemory(InMemory, RunSuite):
+    store = MemoryRunStore

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from pytest_wfstate import FileSnapshotStore, MemorySnapshotStore
 from pytest_wfstate.suites import SnapshotSuite
-from tests.unit.suites.homes import Memories
+from tests.unit.suites.homes import InMemory
 
 
 class TestFile(SnapshotSuite):
@@ -14,9 +14,5 @@ class TestFile(SnapshotSuite):
         return FileSnapshotStore(home, durability="power")
 
 
-class TestMemory(SnapshotSuite):
-    medium = "memory"
-    stores = Memories(MemorySnapshotStore)
-
-    def open(self, home: Path) -> MemorySnapshotStore:
-        return self.stores[home].handle()
+class TestMemory(InMemory, SnapshotSuite):
+    store = MemorySnapshotStore
