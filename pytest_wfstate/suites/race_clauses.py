@@ -90,6 +90,7 @@ def _race(suite: Harness, some: Sequence[Contest], *, crash: bool = False) -> No
     lab: Race = suite._request.getfixturevalue("_wfstate_race")
     chosen = some[:1] if suite.medium == "memory" and suite._profile == "quick" else some
     matches = [Match(suite._handles, suite.contract, suite._specification, one, lab.ack) for one in chosen]
+    lab.divide(len(matches))
     with contextlib.ExitStack() as stack:
 
         @functools.cache

@@ -22,7 +22,6 @@ from pytest_wfstate import (
     as_sync,
 )
 from pytest_wfstate.contracts.base import Contract
-from pytest_wfstate.faults.servers import leftovers
 from pytest_wfstate.stores.sql.base import SqlStore
 from pytest_wfstate.suites import EffectSuite, PausedSuite, ResumeSuite, RunSuite, SnapshotSuite
 from pytest_wfstate.suites.clauses import Medium
@@ -39,14 +38,10 @@ class OnPostgres:
     store: type[SqlStore[Any]]
 
     @pytest.fixture(autouse=True)
-    def _leave_no_table(self, postgres_server: Server) -> Iterator[None]:
+    def _know_server(self, postgres_server: Server) -> None:
         self.direct = postgres_server.url
-        self.used: set[str] = set()
-        yield
-        leftovers.remove(self.direct, self.used)
 
     def open(self, home: Path) -> Any:
-        self.used.add(home.name)
         return self.store(self.where(), prefix=home.name)
 
     def where(self) -> Any:
