@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import uuid
+from collections.abc import Callable, Sequence
 from typing import Any
 
-from pytest_wfstate.stores.redis._client import Client
+from pytest_wfstate.stores.redis._client import Argument, Client
+from pytest_wfstate.stores.redis._script import Change, Script
 from pytest_wfstate.stores.redis.base import RedisStore
 from pytest_wfstate.zoo.base import trait_on_redis
 
@@ -26,6 +28,18 @@ class TakesSentForDone(RedisStore):
     def __init__(self, url: str, prefix: str) -> None:
         super().__init__(url, prefix)
         self._client = _Optimist(url)
+
+
+@trait_on_redis(paused="cut.claim cut.complete cut.recover")
+class SendsAgain(RedisStore):
+    """A change that got no answer is sent again, as if it had never arrived.
+
+    It had: who claims again finds nothing to claim, and the run is in nobody's hands.
+    """
+
+    def __init__(self, url: str, prefix: str) -> None:
+        super().__init__(url, prefix)
+        self._client = _Forgetful(url)
 
 
 @trait_on_redis(
@@ -50,6 +64,15 @@ class KeptInMemory(RedisStore):
 class _Unwarned(Client):
     def _warn_once(self) -> None:
         pass
+
+
+class _Forgetful(Client):
+    """A client that does not know its own receipts again."""
+
+    def _run(self, script: Script, keys: Sequence[str], args: Sequence[Argument]) -> Any:
+        known, *others = keys
+        unknown = f"{known}:{uuid.uuid4().hex}" if isinstance(script, Change) else known
+        return super()._run(script, [unknown, *others], args)
 
 
 class _Optimist(Client):
