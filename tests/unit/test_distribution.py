@@ -47,7 +47,7 @@ def test_the_readme_has_two_commands_to_try_it() -> None:
     assert [language for language, _ in blocks] == ["sh"]
     assert blocks[0][1].splitlines() == [
         "python3 -m pip install . && python3 -m pytest_wfstate check",
-        "python3 -m pip install -e '.[test]' && python3 -m pytest -n auto",
+        "python3 -m pip install -e '.[test]' && python3 -m pytest -n auto --dist worksteal",
     ]
 
 
