@@ -36,10 +36,8 @@ _TOLD = {
     "after": "when the server had answered message {}, and before the client had that answer",
 }
 
-
 Playing = Callable[[Path, When, int], None]
 """Plays a scenario at a home, in which the line is cut before or after the n-th message."""
-
 
 AtWork = Callable[[], AbstractContextManager[Callable[[], None]]]
 """Gets ready, and gives what does the work."""
@@ -187,16 +185,16 @@ def _serve(pipe: connection.Connection, at_work: AtWork, acks: Acks) -> None:
 def over_the_line(suite: Harness, name: str, do: Callable[[Line], int]) -> None:
     """Do something to each message of a suite's scenarios."""
     suite._need_server()
-    acks, done = Acks(), 0
+    acks = Acks()
     scenarios = [one for one in suite.scenarios[name] if "server" in one.faults]
     trials = [suite._trial(scenario, acks.ack) for scenario in scenarios]
     for trial in rehearsed(suite, trials):
         try:
-            done += do(Line(suite._proxy, trial, acks, suite._home))
+            done = do(Line(suite._proxy, trial, acks, suite._home))
         except Violation as violation:
             raise Violation(f"{suite._title}\n\n{violation}") from violation.__cause__
-    if not done:
-        raise NotMeasured(
-            f"{suite._title}\n\nNOT_MEASURED: nothing went through the proxy before the server, or nothing was "
-            "answered. Have open() connect to self.url, which is the proxy's."
-        )
+        if not done:
+            raise NotMeasured(
+                f"{suite._title}\n\nNOT_MEASURED: nothing went through the proxy before the server, or nothing was "
+                "answered. Have open() connect to self.url, which is the proxy's."
+            )

@@ -4,20 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-import os
-import socket
 import sqlite3
-import sys
 import threading
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Literal
 
 import psycopg
 import pytest
-import sqlalchemy
 from sqlalchemy import Engine, event, make_url, text
 from sqlalchemy.exc import OperationalError
 
@@ -27,23 +22,16 @@ from pytest_wfstate import (
     SqlEffectStore,
     SqlPausedStore,
     SqlResumeStore,
-    SqlRunStore,
     SqlSnapshotStore,
     as_sync,
     samples,
 )
 from pytest_wfstate.faults.proxy import Proxy
-from pytest_wfstate.stores.sql import _dialects
+from tests.unit.stores.sql.engines import POINT, engine_of, setting
 from tests.unit.stores.sql.places import Place, new_prefix
 
-POINT = samples.resume_point("a")
 _END = text("SELECT pg_terminate_backend(:pid, 5000)")
 _BACKENDS = text("SELECT count(*) FROM pg_stat_activity WHERE application_name = :name")
-
-
-def engine_of(store: Any) -> Engine:
-    found: Engine = store._database.engine
-    return found
 
 
 def open_files(name: str) -> int:
@@ -167,162 +155,6 @@ def test_a_store_brings_its_commits_to_the_disk_whatever_postgres_was_told(
     engine = on_postgres.engine(connect_args={"options": f"-c synchronous_commit={given}"})
     assert setting(engine, on_postgres, "SHOW synchronous_commit") == expected
     engine.dispose()
-
-
-def setting(engine: Engine, place: Place, question: str) -> Any:
-    """Ask the database about a transaction in which a store changes something."""
-    with SqlResumeStore(engine, prefix=place.prefix) as store:
-        return store._database.write(lambda transaction: transaction.say(question).value)
-
-
-# How many there are
-
-
-class Meter:
-    """Counts the connections of a handle that are open."""
-
-    def __init__(self, store: Any) -> None:
-        self.most = self.open = 0
-        self._lock = threading.Lock()
-        event.listen(engine_of(store), "connect", lambda *_: self._count(1))
-        event.listen(engine_of(store), "close", lambda *_: self._count(-1))
-        event.listen(engine_of(store), "close_detached", lambda *_: self._count(-1))
-
-    def _count(self, one: int) -> None:
-        with self._lock:
-            self.open += one
-            self.most = max(self.most, self.open)
-
-
-def test_a_handle_has_32_connections_at_most_and_further_calls_wait_for_one(place: Place) -> None:
-    store = place.open(SqlResumeStore)
-    store.save(POINT)
-    meter = Meter(store)
-    all_in, begun = threading.Event(), threading.Semaphore(0)
-
-    def stay(_: Any) -> str:
-        begun.release()
-        all_in.wait()
-        return "done"
-
-    with ThreadPoolExecutor(60) as threads:
-        calls = [threads.submit(store._database.read, stay) for _ in range(60)]
-        for _ in range(32):
-            begun.acquire()
-        is_there_room = begun.acquire(timeout=0.1)
-        all_in.set()
-        assert [call.result() for call in calls] == ["done"] * 60
-    assert not is_there_room
-    assert meter.most <= 32
-    store.close()
-
-
-def test_calls_that_fail_leave_room_for_others(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
-    store = place.open(SqlResumeStore)
-    store.save(POINT)
-
-    def refuse(*_: Any) -> None:
-        raise ValueError("refused")
-
-    for _ in range(33):
-        with pytest.raises(ValueError, match="refused"):
-            store._database.read(refuse)
-    with monkeypatch.context() as patch:
-        patch.setattr(store._database.dialect, "take", refuse)
-        for _ in range(33):
-            with pytest.raises(ValueError, match="refused"):
-                store.load("a")
-    with monkeypatch.context() as patch:
-        store.close()
-        patch.setattr(engine_of(store), "raw_connection", refuse)
-        for _ in range(33):
-            with pytest.raises(ValueError, match="refused"):
-                store.load("a")
-    assert store.load("a") == POINT
-    store.close()
-
-
-def test_an_engine_of_the_users_keeps_its_own_bound(on_postgres: Place) -> None:
-    engine = on_postgres.engine(pool_size=1, max_overflow=0, pool_timeout=0.05)
-    store = SqlResumeStore(engine, prefix=on_postgres.prefix)
-    store.save(POINT)
-    with engine.connect(), pytest.raises(sqlalchemy.exc.TimeoutError, match="QueuePool limit of size 1"):
-        store.load("a")
-    assert store.load("a") == POINT
-    engine.dispose()
-
-
-# What a call waits for, and how long
-
-
-@pytest.mark.parametrize("does", ["read", "write"])
-def test_a_transaction_that_idles_is_ended_by_postgres(on_postgres: Place, does: str) -> None:
-    with on_postgres.open(SqlResumeStore) as store:
-        call = getattr(store._database, does)
-        assert call(lambda transaction: transaction.say("SHOW idle_in_transaction_session_timeout").value) == "5s"
-
-
-@pytest.mark.parametrize(("given", "expected"), [("0", "20s"), ("1min", "1min")])
-def test_a_change_waits_for_others_as_long_as_sqlite_does_or_as_postgres_was_told(
-    on_postgres: Place, given: str, expected: str
-) -> None:
-    engine = on_postgres.engine(connect_args={"options": f"-c lock_timeout={given}"})
-    assert setting(engine, on_postgres, "SHOW lock_timeout") == expected
-    with engine.connect() as connection:
-        assert connection.execute(text("SHOW lock_timeout")).scalar_one() == given
-        assert connection.execute(text("SHOW idle_in_transaction_session_timeout")).scalar_one() == "0"
-    engine.dispose()
-
-
-def test_the_lock_of_a_session_that_nobody_hears_of_is_freed(
-    on_postgres: Place, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """As that of a half-open connection, whose end the server is never told."""
-    monkeypatch.setattr(_dialects, "_LONGEST_PAUSE", "100ms")
-    store, other = on_postgres.open(SqlResumeStore), on_postgres.open(SqlResumeStore)
-    store.load("a")
-    attempts: list[int] = []
-
-    def pause(transaction: Any) -> Any:
-        attempts.append(1)
-        if len(attempts) == 1:
-            other._database.write(lambda _: None, lock="a lock")  # comes back when the server has ended the other one
-        return transaction.say("SELECT 1").value
-
-    assert store._database.write(pause, lock="a lock") == 1
-    assert attempts == [1, 1]
-    store.close()
-    other.close()
-
-
-def test_a_change_that_waits_too_long_for_others_is_refused_and_changes_nothing(on_postgres: Place) -> None:
-    hasty = on_postgres.engine(connect_args={"options": "-c lock_timeout=50ms"})
-    other, store = on_postgres.open(SqlRunStore), as_sync(SqlRunStore(hasty, prefix=on_postgres.prefix))
-    store.upsert_step("a", samples.step("first"))
-
-    def wait(_: Any) -> None:
-        with pytest.raises(OperationalError, match="lock timeout"):
-            store.upsert_step("a", samples.step("second"))
-
-    other._database.write(wait, lock=f"{on_postgres.prefix}_runs a")
-    assert [step.step_id for step in store.list_steps("a")] == ["first"]
-    store.upsert_step("a", samples.step("second"))
-    assert [step.step_id for step in store.list_steps("a")] == ["first", "second"]
-    other.close()
-    hasty.dispose()
-
-
-@pytest.mark.skipif(sys.platform != "linux", reason="other systems have other names for it")
-@pytest.mark.parametrize(("given", "expected"), [("", 30), ("?keepalives_idle=7", 7)])
-def test_a_server_that_is_gone_without_a_word_is_noticed_in_a_minute_or_as_the_url_says(
-    on_postgres: Place, given: str, expected: int
-) -> None:
-    with Place(f"{on_postgres.url}{given}", on_postgres.prefix).open(SqlResumeStore) as store:
-        store.load("a")
-        descriptor = os.dup(store._database._connections.idle[0].driver.fileno())
-        with socket.socket(fileno=descriptor) as link:
-            asked = [socket.TCP_KEEPIDLE, socket.TCP_KEEPINTVL, socket.TCP_KEEPCNT, socket.TCP_USER_TIMEOUT]
-            assert [link.getsockopt(socket.IPPROTO_TCP, one) for one in asked] == [expected, 10, 3, 60_000]
 
 
 def test_a_disk_that_is_full_is_told_as_sqlite_tells_it_and_changes_nothing(on_sqlite: Place) -> None:

@@ -1,0 +1,33 @@
+"""Sendings: a change whose answer gets lost, and what is said of one that was never sent."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import redis
+
+from tests.unit.stores.redis.scripts import KINDS
+
+each = pytest.mark.parametrize("kind", KINDS, ids=str)
+NOTHING_SENT = r"no connection to the Redis server at .* could be had: .*[^.]\. It was .* Nothing was sent, so"
+
+
+class Meanwhile:
+    """Has the answer to the next change get lost, and does something else before the change is sent again."""
+
+    def __init__(self, store: Any, action: Callable[[], Any]) -> None:
+        self._client = store._client
+        self._send = store._client._send
+        self._action: Callable[[], Any] | None = action
+        store._client._send = self
+
+    def __call__(self, command: str, *args: Any) -> Any:
+        came = self._send(command, *args)
+        action = self._action
+        if action is None or b":receipt:" not in str(args).encode():
+            return came
+        self._action = None
+        action()
+        raise redis.ConnectionError("the answer is lost")
