@@ -9,7 +9,7 @@ import os
 
 import pytest
 
-from pytest_wfstate.faults.disk import memory_home
+from pytest_wfstate.faults.disk.home import memory_home
 
 pytest_plugins = ["pytester"]
 

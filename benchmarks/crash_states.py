@@ -22,9 +22,9 @@ import notes
 from notes import STORES, Store, work
 
 from pytest_wfstate import Crash, Disk
-from pytest_wfstate.faults.disk import Content, Home, memory_home
-from pytest_wfstate.faults.explore import PROFILES
-from pytest_wfstate.faults.lab import Settings
+from pytest_wfstate.faults.crash.explorer import PROFILES
+from pytest_wfstate.faults.disk.home import Content, Home, memory_home
+from pytest_wfstate.labs.settings import Settings
 
 TURNS = 7
 KILLS = 3  # a turn, each at another point

@@ -17,9 +17,9 @@ from pathlib import Path
 from typing import Any
 
 from pytest_wfstate import FilePausedStore, samples
-from pytest_wfstate.faults.clients import Processes
-from pytest_wfstate.faults.disk import Home, memory_home
-from pytest_wfstate.faults.search import Search
+from pytest_wfstate.faults.disk.home import Home, memory_home
+from pytest_wfstate.faults.race.processes import Processes
+from pytest_wfstate.faults.race.search import Search
 
 RATE = 300  # schedules a second, as orientation
 FEW = 200  # schedules of the search that leaves none out, to measure its rate by

@@ -54,7 +54,10 @@ if TYPE_CHECKING:
         WfstateError,
         WouldHang,
     )
-    from pytest_wfstate.faults.crash import (
+    from pytest_wfstate.faults.fake_disk import FakeDisk
+    from pytest_wfstate.faults.frozen_clock import FrozenClock
+    from pytest_wfstate.faults.servers import CannotStart, GivenServer, NoServer, NotOurs, Server
+    from pytest_wfstate.labs.crash import (
         CannotCopy,
         CheckFails,
         Crash,
@@ -67,10 +70,8 @@ if TYPE_CHECKING:
         NotMeasured,
         TraceChanged,
     )
-    from pytest_wfstate.faults.fake_disk import FakeDisk
-    from pytest_wfstate.faults.frozen_clock import FrozenClock
-    from pytest_wfstate.faults.servers import CannotStart, GivenServer, NoServer, NotOurs, Server
-    from pytest_wfstate.stores.colour import as_async, as_sync
+    from pytest_wfstate.labs.race import Died, Interleavings, Outcome, Race, RaceBug, Weather
+    from pytest_wfstate.stores.adapt import as_async, as_sync
     from pytest_wfstate.stores.file import (
         FileEffectStore,
         FilePausedStore,
@@ -100,7 +101,6 @@ if TYPE_CHECKING:
         SqlRunStore,
         SqlSnapshotStore,
     )
-    from pytest_wfstate.suites.race_lab import Died, Interleavings, Outcome, Race, RaceBug, Weather
 
 __all__ = [
     "AdapterFails",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from pytest_wfstate.cli import main
+from pytest_wfstate.cli.main import main
 
 if __name__ == "__main__":
     sys.exit(main())

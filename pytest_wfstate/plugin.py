@@ -19,12 +19,12 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 if TYPE_CHECKING:
-    from pytest_wfstate.faults.crash import Crash
     from pytest_wfstate.faults.fake_disk import FakeDisk
     from pytest_wfstate.faults.frozen_clock import FrozenClock
     from pytest_wfstate.faults.servers import GivenServer, Server
     from pytest_wfstate.faults.servers.redis import Kind
-    from pytest_wfstate.suites.race_lab import Race
+    from pytest_wfstate.labs.crash import Crash
+    from pytest_wfstate.labs.race import Race
 
 BACKENDS = ("memory", "file", "sqlite", "postgres", "redis")
 PROFILES = ("quick", "default", "thorough")
@@ -86,7 +86,7 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_itemcollected(item: pytest.Item) -> None:
     """Give the items of a suite the marks of their clauses."""
     if _is_of_suite(item):
-        from pytest_wfstate.suites.collecting import collected
+        from pytest_wfstate.suites.items import collected
 
         collected(item)  # type: ignore[arg-type]
 
@@ -95,7 +95,7 @@ def pytest_itemcollected(item: pytest.Item) -> None:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Leave out clauses above the level that a suite asks for. What -k and -m leave out was not chosen at all."""
     if any(map(_is_of_suite, items)):
-        from pytest_wfstate.suites.collecting import is_asked
+        from pytest_wfstate.suites.items import is_asked
 
         asked = [not _is_of_suite(item) or is_asked(item) for item in items]  # type: ignore[arg-type]
         not_asked = list(itertools.compress(items, map(operator.not_, asked)))
@@ -111,7 +111,7 @@ def pytest_runtest_makereport(
     """Let a violation in a suite speak for itself."""
     if not _is_of_suite(item):
         return (yield)
-    from pytest_wfstate.suites.collecting import pointed_at_users_code, reported
+    from pytest_wfstate.suites.items import pointed_at_users_code, reported
 
     pointed_at_users_code(call)
     report = yield
@@ -337,8 +337,8 @@ def race(request: pytest.FixtureRequest) -> Iterator[Race]:
 
 def _race_lab(request: pytest.FixtureRequest, home: str = "home") -> Iterator[Race]:
     _need_real_disk()
+    from pytest_wfstate.labs.race import Race
     from pytest_wfstate.report.explorations import settings
-    from pytest_wfstate.suites.race_lab import Race
 
     config = request.config
     profile, model = _setting(config, "profile", PROFILES), _setting(config, "model", MODELS)
@@ -349,7 +349,7 @@ def _race_lab(request: pytest.FixtureRequest, home: str = "home") -> Iterator[Ra
 
 def _crash_lab(request: pytest.FixtureRequest, home: str = "home") -> Iterator[Crash]:
     _need_real_disk()
-    from pytest_wfstate.faults.crash import Crash
+    from pytest_wfstate.labs.crash import Crash
     from pytest_wfstate.report.explorations import settings
 
     config = request.config
@@ -360,7 +360,7 @@ def _crash_lab(request: pytest.FixtureRequest, home: str = "home") -> Iterator[C
 
 def _need_real_disk() -> None:
     """Fail a test that has asked for a fake disk before: what is imported then would stay on it."""
-    from pytest_wfstate.faults.disk import NoRealDisk, need_real_disk
+    from pytest_wfstate.faults.disk.home import NoRealDisk, need_real_disk
 
     try:
         need_real_disk()

@@ -15,8 +15,8 @@ import re
 from typing import Self, cast
 
 from pytest_wfstate.errors import WfstateError
-from pytest_wfstate.faults.cut import Model
-from pytest_wfstate.faults.schedule import Choices, killed
+from pytest_wfstate.faults.disk.losses import Model
+from pytest_wfstate.faults.race.schedule import Choices, killed
 
 _DIAL = r"\d+\.\d+\.\d+"
 _CRASH = rf"(?:kill|ext4|xfs|posix)-\d+-(?:0|{_DIAL}(?:_{_DIAL})*)-[0-9a-f]{{8}}"

@@ -9,7 +9,7 @@ from typing import Any
 from pytest_wfstate.contracts.base import Contract, Operation
 from pytest_wfstate.oracle.history import Entry, Forgotten, Returned
 from pytest_wfstate.oracle.linearize import Unexplained, check
-from pytest_wfstate.oracle.specification import Specification
+from pytest_wfstate.oracle.model import Specification
 
 
 def explain(

@@ -1,11 +1,11 @@
 """Conformance suites: subclass one, write `open`, and learn which promises a store breaks."""
 
 from pytest_wfstate.contracts.base import Call, Contract, Operation
+from pytest_wfstate.engine.script import RESTART, second
 from pytest_wfstate.suites.base import Suite
-from pytest_wfstate.suites.crashes import Scenario
 from pytest_wfstate.suites.effects import EffectSuite
+from pytest_wfstate.suites.faults.crash import Scenario
 from pytest_wfstate.suites.paused import PausedSuite
-from pytest_wfstate.suites.play import RESTART, second
 from pytest_wfstate.suites.resume import ResumeSuite
 from pytest_wfstate.suites.runs import RunSuite
 from pytest_wfstate.suites.scripts import script

@@ -7,17 +7,17 @@ from typing import Any
 import pytest
 from pydantic import BaseModel
 
+from pytest_wfstate.engine.handles import FIRST
+from pytest_wfstate.engine.render import call_in_words
+from pytest_wfstate.engine.script import RESTART, second
 from pytest_wfstate.errors import Violation
-from pytest_wfstate.oracle.specification import plain
+from pytest_wfstate.oracle.model import plain
 from pytest_wfstate.suites import inputs
 from pytest_wfstate.suites.clauses import clause, clauses
-from pytest_wfstate.suites.corruption import block, corrupted, cut, must_raise
-from pytest_wfstate.suites.generated import generated
-from pytest_wfstate.suites.handles import FIRST
-from pytest_wfstate.suites.harness import Harness
-from pytest_wfstate.suites.play import RESTART, second
+from pytest_wfstate.suites.context import Harness
+from pytest_wfstate.suites.faults.corruption import block, corrupted, cut, must_raise
+from pytest_wfstate.suites.faults.generated import generated
 from pytest_wfstate.suites.settings import check_settings
-from pytest_wfstate.suites.words import call_in_words
 
 __tracebackhide__ = True
 
@@ -152,7 +152,7 @@ class Suite(Harness):
 
     @clause("safe", "Any calls in any order, through several handles and restarts, do what they do in memory.")
     def test_random_calls(self) -> None:
-        from pytest_wfstate.suites.random_calls import play_random_calls  # and hypothesis: see strategies
+        from pytest_wfstate.engine.random_calls import play_random_calls  # and hypothesis: see strategies
 
         play_random_calls(
             self.contract, self._begin, lambda: self._handles(self._home()), self._profile, shrinks=self.random_shrinks

@@ -11,16 +11,16 @@ from typing import Any
 from pytest_wfstate import samples
 from pytest_wfstate.contracts.base import Call, Contract, Operation, Way
 from pytest_wfstate.contracts.paused import Workflow
+from pytest_wfstate.engine.script import RESTART, Line, Tick, second
+from pytest_wfstate.engine.strategies import st
 from pytest_wfstate.stores.memory import MemoryPausedStore
 from pytest_wfstate.suites import inputs
 from pytest_wfstate.suites.base import Suite
 from pytest_wfstate.suites.clauses import clause
-from pytest_wfstate.suites.corruption import corrupted, must_raise
-from pytest_wfstate.suites.crashes import Scenario
-from pytest_wfstate.suites.play import RESTART, Line, Tick, second
-from pytest_wfstate.suites.races import Racer
+from pytest_wfstate.suites.faults.corruption import corrupted, must_raise
+from pytest_wfstate.suites.faults.crash import Scenario
+from pytest_wfstate.suites.faults.race import Racer
 from pytest_wfstate.suites.scripts import script, timed
-from pytest_wfstate.suites.strategies import st
 
 _LONG = 3600  # seconds: no claim of a test is that old, unless its clock is frozen
 

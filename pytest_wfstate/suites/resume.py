@@ -12,15 +12,15 @@ import pytest
 from pytest_wfstate import samples
 from pytest_wfstate.contracts import ResumePoint
 from pytest_wfstate.contracts.base import Call, Contract, Operation
+from pytest_wfstate.engine.handles import Handles
+from pytest_wfstate.engine.script import RESTART, second
+from pytest_wfstate.engine.strategies import st
 from pytest_wfstate.stores.memory import MemoryResumeStore
 from pytest_wfstate.suites.base import Suite
 from pytest_wfstate.suites.clauses import clause
-from pytest_wfstate.suites.crashes import Scenario
-from pytest_wfstate.suites.handles import Handles
-from pytest_wfstate.suites.play import RESTART, second
-from pytest_wfstate.suites.races import Racer
+from pytest_wfstate.suites.faults.crash import Scenario
+from pytest_wfstate.suites.faults.race import Racer
 from pytest_wfstate.suites.scripts import script
-from pytest_wfstate.suites.strategies import st
 
 EMPTY: dict[str, Any] = {"step": 0, "scope_snapshot": {}}
 

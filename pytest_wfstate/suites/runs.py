@@ -10,16 +10,16 @@ from typing import Any, ClassVar
 from pytest_wfstate import samples
 from pytest_wfstate.contracts.base import Call, Contract, Operation
 from pytest_wfstate.contracts.runs import TaskStatus
+from pytest_wfstate.engine.handles import FIRST
+from pytest_wfstate.engine.script import RESTART, Tick, second
+from pytest_wfstate.engine.strategies import st
 from pytest_wfstate.stores.memory import MemoryRunStore
 from pytest_wfstate.suites import inputs
 from pytest_wfstate.suites.base import Suite
 from pytest_wfstate.suites.clauses import clause
-from pytest_wfstate.suites.crashes import Scenario
-from pytest_wfstate.suites.handles import FIRST
-from pytest_wfstate.suites.play import RESTART, Tick, second
-from pytest_wfstate.suites.races import Racer
+from pytest_wfstate.suites.faults.crash import Scenario
+from pytest_wfstate.suites.faults.race import Racer
 from pytest_wfstate.suites.scripts import script, timed
-from pytest_wfstate.suites.strategies import st
 
 _STEPS = ("fetch", "charge")  # not in the order of their names
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from pytest_wfstate.engine.script import Later, Line, Tick
 from pytest_wfstate.suites.clauses import Fault, Level, clause
-from pytest_wfstate.suites.harness import Harness
-from pytest_wfstate.suites.play import Later, Line, Tick
+from pytest_wfstate.suites.context import Harness
 
 __tracebackhide__ = True
 

@@ -9,18 +9,18 @@ from typing import Any, ClassVar
 from pytest_wfstate import samples
 from pytest_wfstate.contracts.base import Call, Contract, Operation
 from pytest_wfstate.contracts.snapshots import CheckpointKey
+from pytest_wfstate.engine.handles import FIRST
+from pytest_wfstate.engine.render import call_in_words
+from pytest_wfstate.engine.script import RESTART, Tick, second
+from pytest_wfstate.engine.strategies import st
 from pytest_wfstate.errors import Violation
 from pytest_wfstate.stores.memory import MemorySnapshotStore
 from pytest_wfstate.suites import inputs
 from pytest_wfstate.suites.base import Suite
 from pytest_wfstate.suites.clauses import clause
-from pytest_wfstate.suites.crashes import Scenario
-from pytest_wfstate.suites.handles import FIRST
-from pytest_wfstate.suites.play import RESTART, Tick, second
-from pytest_wfstate.suites.races import Racer
+from pytest_wfstate.suites.faults.crash import Scenario
+from pytest_wfstate.suites.faults.race import Racer
 from pytest_wfstate.suites.scripts import script, timed
-from pytest_wfstate.suites.strategies import st
-from pytest_wfstate.suites.words import call_in_words
 
 _STEP = 2
 _LATER = 10  # as text it is less

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from pytest_wfstate.stores import redis
-from pytest_wfstate.zoo._json import STORES
+from pytest_wfstate.zoo.json_stores import STORES
 
 S = TypeVar("S", bound=type)
 

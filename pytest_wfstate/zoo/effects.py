@@ -11,11 +11,11 @@ from pytest_wfstate.contracts.effects import SideEffectRecord, WorkflowCheckpoin
 from pytest_wfstate.contracts.ids import check_id
 from pytest_wfstate.stores.base import threaded
 from pytest_wfstate.stores.file import FileEffectStore
-from pytest_wfstate.stores.file._folder import Held
-from pytest_wfstate.stores.file._journal import _line
 from pytest_wfstate.stores.file.effects import _Mark
-from pytest_wfstate.zoo._json import JsonEffects
+from pytest_wfstate.stores.file.folder import Held
+from pytest_wfstate.stores.file.journal import _line
 from pytest_wfstate.zoo.base import animal
+from pytest_wfstate.zoo.json_stores import JsonEffects
 
 
 @animal(

@@ -8,8 +8,8 @@ import os
 from pytest_wfstate.contracts.clock import milliseconds, now
 from pytest_wfstate.contracts.snapshots import CheckpointKey, Edits, Snapshot, new_run_id, no_source
 from pytest_wfstate.errors import NotFound
-from pytest_wfstate.zoo._json import JsonSnapshots
 from pytest_wfstate.zoo.base import animal
+from pytest_wfstate.zoo.json_stores import JsonSnapshots
 
 
 @animal(

@@ -8,10 +8,10 @@ import os
 from pytest_wfstate.contracts.effects import SideEffectRecord, check_effect
 from pytest_wfstate.contracts.paused import PausedWorkflow, check_age
 from pytest_wfstate.stores.file import FilePausedStore
-from pytest_wfstate.stores.file._folder import Held
+from pytest_wfstate.stores.file.folder import Held
 from pytest_wfstate.stores.file.paused import INFLIGHT, LEASE, PAUSED, _is_orphan, _stem, _stems
-from pytest_wfstate.zoo._json import JsonEffects
 from pytest_wfstate.zoo.base import animal
+from pytest_wfstate.zoo.json_stores import JsonEffects
 
 
 @animal(

@@ -6,9 +6,9 @@ import os
 from pathlib import Path
 
 from pytest_wfstate.contracts.resume import ResumePoint
-from pytest_wfstate.stores.file._folder import Held
-from pytest_wfstate.zoo._json import JsonResume
+from pytest_wfstate.stores.file.folder import Held
 from pytest_wfstate.zoo.base import animal
+from pytest_wfstate.zoo.json_stores import JsonResume
 
 
 @animal("resume", "save.shorter save.elsewhere")

@@ -11,8 +11,8 @@ from pytest_wfstate.contracts.clock import now
 from pytest_wfstate.contracts.runs import TaskStatus, WorkflowExecutionState, WorkflowStepState, no_run
 from pytest_wfstate.errors import NotFound
 from pytest_wfstate.stores.file import FileRunStore
-from pytest_wfstate.zoo._json import JsonRuns
 from pytest_wfstate.zoo.base import animal
+from pytest_wfstate.zoo.json_stores import JsonRuns
 
 
 @animal("runs", "create.keeps-steps create.keeps-times upsert.before-run")

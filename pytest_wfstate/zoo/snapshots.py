@@ -6,8 +6,8 @@ import builtins
 import json
 
 from pytest_wfstate.contracts.snapshots import CheckpointKey, CheckpointMeta, Snapshot
-from pytest_wfstate.zoo._json import JsonSnapshots
 from pytest_wfstate.zoo.base import animal
+from pytest_wfstate.zoo.json_stores import JsonSnapshots
 
 
 @animal(

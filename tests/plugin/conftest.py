@@ -8,20 +8,20 @@ from collections.abc import Callable
 import hypothesis  # noqa: F401
 import pytest
 
-import pytest_wfstate.faults.crash
 import pytest_wfstate.faults.fake_disk
 import pytest_wfstate.faults.frozen_clock
 import pytest_wfstate.faults.servers.postgres
 import pytest_wfstate.faults.servers.redis
+import pytest_wfstate.labs.crash
 import pytest_wfstate.report.explorations
 import pytest_wfstate.report.scorecard
 import pytest_wfstate.samples
-import pytest_wfstate.stores.colour
+import pytest_wfstate.stores.adapt
 import pytest_wfstate.stores.file
 import pytest_wfstate.stores.memory
 import pytest_wfstate.stores.redis
 import pytest_wfstate.stores.sql.effects
-import pytest_wfstate.suites.collecting  # noqa: F401
+import pytest_wfstate.suites.items  # noqa: F401
 
 OTHERS = ("-p", "no:asyncio", "-p", "no:anyio", "-p", "no:xdist")
 

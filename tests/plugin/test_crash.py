@@ -461,7 +461,7 @@ LONG = """
 import os
 
 import pytest
-from pytest_wfstate.faults import explore
+from pytest_wfstate.faults.crash import explorer
 from pytest_wfstate.report import explorations
 
 TICK = 0.02
@@ -476,7 +476,7 @@ def clock(monkeypatch):
         time[0] += TICK
         return time[0]
 
-    monkeypatch.setattr(explore, "now", now)
+    monkeypatch.setattr(explorer, "now", now)
     monkeypatch.setattr(explorations, "now", now)
 
 

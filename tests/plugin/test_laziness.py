@@ -60,7 +60,7 @@ def test_importing_the_plugin_loads_nothing_heavy(pytester: pytest.Pytester, mod
 
 
 def test_the_command_and_the_suites_load_nothing_that_only_some_clauses_need(pytester: pytest.Pytester) -> None:
-    script = f"import pytest_wfstate.cli\n{LOADED}"
+    script = f"import pytest_wfstate.cli.main\n{LOADED}"
     assert loaded(pytester, script, "hypothesis", "pyfakefs", "sqlalchemy", "redis", "psycopg") == []
 
 

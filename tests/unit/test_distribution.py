@@ -64,7 +64,7 @@ def test_the_readme_names_the_same_dependencies_and_python() -> None:
 
 def test_the_command_is_called_wfstate() -> None:
     assert tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["scripts"] == {
-        "wfstate": "pytest_wfstate.cli:main"
+        "wfstate": "pytest_wfstate.cli.main:main"
     }
 
 

@@ -10,7 +10,7 @@ from pytest_wfstate.contracts.paused import PausedWorkflow
 from pytest_wfstate.contracts.resume import ResumePoint
 from pytest_wfstate.errors import CorruptRecord
 from pytest_wfstate.stores.base import Store
-from pytest_wfstate.stores.file._folder import Durability, Folder
+from pytest_wfstate.stores.file.folder import Durability, Folder
 
 R = TypeVar("R", PausedWorkflow, ResumePoint)
 

@@ -11,9 +11,9 @@ from pytest_wfstate.contracts.effects import EffectStore, SideEffectRecord, Work
 from pytest_wfstate.contracts.ids import check_id
 from pytest_wfstate.contracts.records import I64, Record
 from pytest_wfstate.stores.base import threaded
-from pytest_wfstate.stores.file._folder import Durability
-from pytest_wfstate.stores.file._journal import Journal
 from pytest_wfstate.stores.file.base import FileStore
+from pytest_wfstate.stores.file.folder import Durability
+from pytest_wfstate.stores.file.journal import Journal
 
 
 class _Mark(Record):

@@ -19,9 +19,9 @@ from pytest_wfstate.contracts.clock import now
 from pytest_wfstate.contracts.ids import check_id
 from pytest_wfstate.contracts.paused import PausedStore, PausedWorkflow, check_age
 from pytest_wfstate.errors import CorruptRecord
-from pytest_wfstate.stores.file._folder import Durability, Folder, Held
-from pytest_wfstate.stores.file._names import is_shortened, only_id, stem
 from pytest_wfstate.stores.file.base import FileStore, parse
+from pytest_wfstate.stores.file.folder import Durability, Folder, Held
+from pytest_wfstate.stores.file.names import is_shortened, only_id, stem
 
 PAUSED, INFLIGHT, LEASE = ".json", ".inflight", ".lease"
 

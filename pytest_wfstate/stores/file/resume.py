@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pytest_wfstate.contracts.ids import check_id
 from pytest_wfstate.contracts.resume import ResumePoint, ResumeStore
-from pytest_wfstate.stores.file._names import stem
 from pytest_wfstate.stores.file.base import FileStore, parse
+from pytest_wfstate.stores.file.names import stem
 
 
 class FileResumeStore(FileStore, ResumeStore):

@@ -12,9 +12,9 @@ from pytest_wfstate.contracts.ids import check_id
 from pytest_wfstate.contracts.records import Record, Text, left_out
 from pytest_wfstate.contracts.runs import RunStore, WorkflowExecutionState, WorkflowStepState, no_run
 from pytest_wfstate.stores.base import threaded
-from pytest_wfstate.stores.file._folder import Durability
-from pytest_wfstate.stores.file._journal import Journal
 from pytest_wfstate.stores.file.base import FileStore
+from pytest_wfstate.stores.file.folder import Durability
+from pytest_wfstate.stores.file.journal import Journal
 
 
 class _Change(Record):

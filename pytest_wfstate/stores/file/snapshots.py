@@ -24,9 +24,9 @@ from pytest_wfstate.contracts.snapshots import (
     no_source,
 )
 from pytest_wfstate.stores.base import threaded
-from pytest_wfstate.stores.file._folder import Durability
-from pytest_wfstate.stores.file._journal import Journal
 from pytest_wfstate.stores.file.base import FileStore
+from pytest_wfstate.stores.file.folder import Durability
+from pytest_wfstate.stores.file.journal import Journal
 
 
 class _Run(Record):

@@ -11,9 +11,9 @@ from pytest_wfstate.contracts.clock import Clock, now
 from pytest_wfstate.contracts.records import Record
 from pytest_wfstate.errors import CorruptRecord
 from pytest_wfstate.stores.base import Store
-from pytest_wfstate.stores.redis._client import Argument, Client
-from pytest_wfstate.stores.redis._keys import check_prefix, tagged
-from pytest_wfstate.stores.redis._script import Change, Script
+from pytest_wfstate.stores.redis.client import Argument, Client
+from pytest_wfstate.stores.redis.keys import check_prefix, tagged
+from pytest_wfstate.stores.redis.script import Change, Script
 
 if TYPE_CHECKING:
     import redis

@@ -12,9 +12,9 @@ from pytest_wfstate.contracts.effects import EffectStore, SideEffectRecord, Work
 from pytest_wfstate.contracts.ids import check_id
 from pytest_wfstate.errors import CorruptRecord
 from pytest_wfstate.stores.base import threaded
-from pytest_wfstate.stores.redis._client import Argument
-from pytest_wfstate.stores.redis._script import Change, Script
 from pytest_wfstate.stores.redis.base import RedisStore, fingerprint, parsed, place
+from pytest_wfstate.stores.redis.client import Argument
+from pytest_wfstate.stores.redis.script import Change, Script
 
 # The first is a hash: the checkpoint as it was saved, but for its log and its ids, and the fingerprint of that, by
 # which a mark knows that it can be read; and the two fields that marks change.

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING
 from pytest_wfstate.contracts.clock import Clock, now
 from pytest_wfstate.contracts.ids import check_id
 from pytest_wfstate.contracts.paused import PausedStore, PausedWorkflow, check_age
-from pytest_wfstate.stores.redis._client import Argument
-from pytest_wfstate.stores.redis._script import Change
 from pytest_wfstate.stores.redis.base import RedisStore, fingerprint, parsed, place
+from pytest_wfstate.stores.redis.client import Argument
+from pytest_wfstate.stores.redis.script import Change
 
 if TYPE_CHECKING:
     import redis

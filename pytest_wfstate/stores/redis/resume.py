@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pytest_wfstate.contracts.ids import check_id
 from pytest_wfstate.contracts.resume import ResumePoint, ResumeStore
-from pytest_wfstate.stores.redis._script import Change
 from pytest_wfstate.stores.redis.base import RedisStore, parsed, place
+from pytest_wfstate.stores.redis.script import Change
 
 _SAVE = Change("""
     redis.call('SET', KEYS[2], ARGV[1])

@@ -11,8 +11,8 @@ from pytest_wfstate.contracts.ids import check_id
 from pytest_wfstate.contracts.runs import RunStore, WorkflowExecutionState, WorkflowStepState, no_run
 from pytest_wfstate.errors import CorruptRecord
 from pytest_wfstate.stores.base import threaded
-from pytest_wfstate.stores.redis._script import Change, Script
 from pytest_wfstate.stores.redis.base import RedisStore, fingerprint, parsed, place
+from pytest_wfstate.stores.redis.script import Change, Script
 
 _RUN, _STEPS, _ORDER = "", ":steps", ":order"
 

@@ -24,8 +24,8 @@ from pytest_wfstate.contracts.snapshots import (
 )
 from pytest_wfstate.errors import CorruptRecord
 from pytest_wfstate.stores.base import threaded
-from pytest_wfstate.stores.redis._script import Change, Script
 from pytest_wfstate.stores.redis.base import RedisStore, parsed, place
+from pytest_wfstate.stores.redis.script import Change, Script
 
 _SNAPSHOTS, _ORDER = "", ":order"
 

@@ -12,11 +12,11 @@ from pytest_wfstate.contracts.clock import Clock, now
 from pytest_wfstate.contracts.records import Record
 from pytest_wfstate.errors import CorruptRecord
 from pytest_wfstate.stores.base import Store, in_thread
-from pytest_wfstate.stores.sql._database import Database
-from pytest_wfstate.stores.sql._dialects import Dialect
-from pytest_wfstate.stores.sql._rows import Row
-from pytest_wfstate.stores.sql._schema import Schema, check_prefix
-from pytest_wfstate.stores.sql._statements import Statement
+from pytest_wfstate.stores.sql.database import Database
+from pytest_wfstate.stores.sql.dialects import Dialect
+from pytest_wfstate.stores.sql.rows import Row
+from pytest_wfstate.stores.sql.schema import Schema, check_prefix
+from pytest_wfstate.stores.sql.statements import Statement
 
 R = TypeVar("R", bound=Record)
 S = TypeVar("S", bound="Statements")

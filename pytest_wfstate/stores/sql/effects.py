@@ -15,11 +15,11 @@ from pytest_wfstate.contracts.effects import EffectStore, SideEffectRecord, Work
 from pytest_wfstate.contracts.ids import check_id
 from pytest_wfstate.contracts.records import Record, Text
 from pytest_wfstate.stores.base import threaded
-from pytest_wfstate.stores.sql import _rows
-from pytest_wfstate.stores.sql._rows import Row, of
-from pytest_wfstate.stores.sql._schema import Json, Key, key
-from pytest_wfstate.stores.sql._statements import Change, Transaction
+from pytest_wfstate.stores.sql import rows
 from pytest_wfstate.stores.sql.base import SqlStore, Statements, parse
+from pytest_wfstate.stores.sql.rows import Row, of
+from pytest_wfstate.stores.sql.schema import Json, Key, key
+from pytest_wfstate.stores.sql.statements import Change, Transaction
 
 
 class _Done(Record):
@@ -48,19 +48,19 @@ class _Statements(Statements):
             Column("record", Json, nullable=False),
         )
         task = ("task",)
-        self.put_task = self._statement(_rows.put(insert(self.tasks), "record"))
-        self.get_task = self._statement(_rows.get(self.tasks, "record"))
+        self.put_task = self._statement(rows.put(insert(self.tasks), "record"))
+        self.get_task = self._statement(rows.get(self.tasks, "record"))
         add_new = insert(self.done).on_conflict_do_nothing().returning(self.done.c.tool_use)
         self.add_new = self._statement(add_new)
         self.add_done = self._statement(insert(self.done))
-        self.all_done = self._statement(_rows.get(self.done, "tool_use", "record", by=task))
+        self.all_done = self._statement(rows.get(self.done, "tool_use", "record", by=task))
         self.add_effect = self._statement(insert(self.effects))
-        append = insert(self.effects).values(position=_rows.next_position(self.effects, "task"))
+        append = insert(self.effects).values(position=rows.next_position(self.effects, "task"))
         self.append_effect = self._statement(append)
-        all_effects = _rows.get(self.effects, "position", "record", by=task)
+        all_effects = rows.get(self.effects, "position", "record", by=task)
         self.all_effects = self._statement(all_effects.order_by(self.effects.c.position))
         tables = (self.tasks, self.done, self.effects)
-        self.drops = [self._statement(_rows.drop(table, by=task)) for table in tables]
+        self.drops = [self._statement(rows.drop(table, by=task)) for table in tables]
 
 
 class SqlEffectStore(SqlStore[_Statements], EffectStore):

@@ -30,11 +30,11 @@ from sqlalchemy import (
 from pytest_wfstate.contracts.clock import Clock, now
 from pytest_wfstate.contracts.ids import check_id
 from pytest_wfstate.contracts.paused import PausedStore, PausedWorkflow, check_age
-from pytest_wfstate.stores.sql import _rows
-from pytest_wfstate.stores.sql._rows import Row, of
-from pytest_wfstate.stores.sql._schema import Json, Key, key
-from pytest_wfstate.stores.sql._statements import Statement, Transaction
+from pytest_wfstate.stores.sql import rows
 from pytest_wfstate.stores.sql.base import SqlStore, Statements, parse
+from pytest_wfstate.stores.sql.rows import Row, of
+from pytest_wfstate.stores.sql.schema import Json, Key, key
+from pytest_wfstate.stores.sql.statements import Statement, Transaction
 
 _EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 _LONGEST = 10.0**12  # seconds: longer ago than any claim, and its microseconds have room in 64 bits
@@ -54,13 +54,13 @@ class _Statements(Statements):
             Column("token", Text),
             Column("claimed_at", BigInteger),
         )
-        runs, row = self.runs.c, _rows.found(self.runs)
+        runs, row = self.runs.c, rows.found(self.runs)
         is_paused, is_claimed = runs.record.is_not(None), runs.inflight.is_not(None)
         Index(f"{self.runs.name}_claims", runs.claimed_at, sqlite_where=is_claimed, postgresql_where=is_claimed)
-        self.put = self._statement(_rows.put(insert(self.runs), "record"))
-        self.get = self._statement(_rows.get(self.runs, "record"))
+        self.put = self._statement(rows.put(insert(self.runs), "record"))
+        self.get = self._statement(rows.get(self.runs, "record"))
         self.list = self._statement(select(runs.run_id).where(is_paused))
-        drop = _rows.drop(self.runs)
+        drop = rows.drop(self.runs)
         self.drop = self._statement(drop)
         self.drop_empty = self._statement(drop.where(~is_paused, ~is_claimed))
         claim = {"inflight": runs.record, "token": bindparam("new_token"), "claimed_at": bindparam("now")}

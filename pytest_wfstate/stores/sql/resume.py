@@ -9,10 +9,10 @@ from sqlalchemy import Column
 
 from pytest_wfstate.contracts.ids import check_id
 from pytest_wfstate.contracts.resume import ResumePoint, ResumeStore
-from pytest_wfstate.stores.sql import _rows
-from pytest_wfstate.stores.sql._rows import of
-from pytest_wfstate.stores.sql._schema import Json, Key, key
+from pytest_wfstate.stores.sql import rows
 from pytest_wfstate.stores.sql.base import SqlStore, Statements, parse
+from pytest_wfstate.stores.sql.rows import of
+from pytest_wfstate.stores.sql.schema import Json, Key, key
 
 
 class _Statements(Statements):
@@ -22,9 +22,9 @@ class _Statements(Statements):
         self.points = self.schema.table(
             "resume", Column("run", Key, primary_key=True), Column("record", Json, nullable=False)
         )
-        self.put = self._statement(_rows.put(insert(self.points), "record"))
-        self.get = self._statement(_rows.get(self.points, "record"))
-        self.drop = self._statement(_rows.drop(self.points))
+        self.put = self._statement(rows.put(insert(self.points), "record"))
+        self.get = self._statement(rows.get(self.points, "record"))
+        self.drop = self._statement(rows.drop(self.points))
 
 
 class SqlResumeStore(SqlStore[_Statements], ResumeStore):

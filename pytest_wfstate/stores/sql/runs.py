@@ -13,11 +13,11 @@ from sqlalchemy import BigInteger, Column, UniqueConstraint
 from pytest_wfstate.contracts.ids import check_id
 from pytest_wfstate.contracts.runs import RunStore, WorkflowExecutionState, WorkflowStepState, no_run
 from pytest_wfstate.stores.base import threaded
-from pytest_wfstate.stores.sql import _rows
-from pytest_wfstate.stores.sql._rows import Row, of
-from pytest_wfstate.stores.sql._schema import Json, Key, key
-from pytest_wfstate.stores.sql._statements import Made, Transaction
+from pytest_wfstate.stores.sql import rows
 from pytest_wfstate.stores.sql.base import SqlStore, Statements, parse
+from pytest_wfstate.stores.sql.rows import Row, of
+from pytest_wfstate.stores.sql.schema import Json, Key, key
+from pytest_wfstate.stores.sql.statements import Made, Transaction
 
 
 class _Statements(Statements):
@@ -27,9 +27,9 @@ class _Statements(Statements):
         self.runs = self.schema.table(
             "runs", Column("run", Key, primary_key=True), Column("record", Json, nullable=False)
         )
-        self.put_run = self._statement(_rows.put(insert(self.runs), "record"))
-        self.get_run = self._statement(_rows.get(self.runs, "record"))
-        self.drop_run = self._statement(_rows.drop(self.runs))
+        self.put_run = self._statement(rows.put(insert(self.runs), "record"))
+        self.get_run = self._statement(rows.get(self.runs, "record"))
+        self.drop_run = self._statement(rows.drop(self.runs))
         self.steps = self.schema.table(
             "run_steps",
             Column("run", Key, primary_key=True),
@@ -38,13 +38,13 @@ class _Statements(Statements):
             Column("record", Json, nullable=False),
             UniqueConstraint("run", "position"),
         )
-        appended = insert(self.steps).values(position=_rows.next_position(self.steps, "run"))
-        self.put_step = self._statement(_rows.put(appended, "record"))
-        self.get_step = self._statement(_rows.get(self.steps, "record"))
+        appended = insert(self.steps).values(position=rows.next_position(self.steps, "run"))
+        self.put_step = self._statement(rows.put(appended, "record"))
+        self.get_step = self._statement(rows.get(self.steps, "record"))
         self.list_steps = self._statement(
-            _rows.get(self.steps, "step", "record", by=("run",)).order_by(self.steps.c.position)
+            rows.get(self.steps, "step", "record", by=("run",)).order_by(self.steps.c.position)
         )
-        self.drop_steps = self._statement(_rows.drop(self.steps, by=("run",)))
+        self.drop_steps = self._statement(rows.drop(self.steps, by=("run",)))
 
 
 class SqlRunStore(SqlStore[_Statements], RunStore):

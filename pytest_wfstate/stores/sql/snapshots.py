@@ -24,11 +24,11 @@ from pytest_wfstate.contracts.snapshots import (
 )
 from pytest_wfstate.errors import CorruptRecord
 from pytest_wfstate.stores.base import threaded
-from pytest_wfstate.stores.sql import _rows
-from pytest_wfstate.stores.sql._rows import Row, of
-from pytest_wfstate.stores.sql._schema import Json, Key, key
-from pytest_wfstate.stores.sql._statements import Transaction
+from pytest_wfstate.stores.sql import rows
 from pytest_wfstate.stores.sql.base import SqlStore, Statements, parse, place
+from pytest_wfstate.stores.sql.rows import Row, of
+from pytest_wfstate.stores.sql.schema import Json, Key, key
+from pytest_wfstate.stores.sql.statements import Transaction
 
 
 class _Statements(Statements):
@@ -44,11 +44,11 @@ class _Statements(Statements):
             Column("record", Json, nullable=False),
         )
         run, order = ("workflow", "run"), self.snapshots.c.super_step
-        self.put = self._statement(_rows.put(insert(self.snapshots), "timestamp_ms", "record"))
-        self.get = self._statement(_rows.get(self.snapshots, "record"))
-        latest = _rows.get(self.snapshots, "super_step", "record", by=run).order_by(order.desc())
+        self.put = self._statement(rows.put(insert(self.snapshots), "timestamp_ms", "record"))
+        self.get = self._statement(rows.get(self.snapshots, "record"))
+        latest = rows.get(self.snapshots, "super_step", "record", by=run).order_by(order.desc())
         self.latest = self._statement(latest.limit(1))
-        self.list = self._statement(_rows.get(self.snapshots, "super_step", "timestamp_ms", by=run).order_by(order))
+        self.list = self._statement(rows.get(self.snapshots, "super_step", "timestamp_ms", by=run).order_by(order))
 
 
 class SqlSnapshotStore(SqlStore[_Statements], SnapshotStore):

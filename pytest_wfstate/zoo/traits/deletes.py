@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from pytest_wfstate.errors import NotFound
-from pytest_wfstate.stores.file._folder import Held
-from pytest_wfstate.zoo._json import JsonFiles
+from pytest_wfstate.stores.file.folder import Held
 from pytest_wfstate.zoo.base import trait
+from pytest_wfstate.zoo.json_stores import JsonFiles
 
 
 @trait(

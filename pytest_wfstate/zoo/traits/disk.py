@@ -6,9 +6,9 @@ import contextlib
 import os
 from pathlib import Path
 
-from pytest_wfstate.stores.file._folder import Folder, Held
-from pytest_wfstate.zoo._json import JsonFiles
+from pytest_wfstate.stores.file.folder import Folder, Held
 from pytest_wfstate.zoo.base import trait
+from pytest_wfstate.zoo.json_stores import JsonFiles
 
 
 @trait(

@@ -7,9 +7,9 @@ import os
 from typing import Any
 
 from pytest_wfstate.errors import CorruptRecord
-from pytest_wfstate.stores.file._folder import Held
-from pytest_wfstate.zoo._json import JsonFiles
+from pytest_wfstate.stores.file.folder import Held
 from pytest_wfstate.zoo.base import trait
+from pytest_wfstate.zoo.json_stores import JsonFiles
 
 
 @trait(

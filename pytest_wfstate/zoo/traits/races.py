@@ -11,9 +11,9 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
-from pytest_wfstate.stores.file._folder import Folder, Held
-from pytest_wfstate.zoo._json import JsonFiles
+from pytest_wfstate.stores.file.folder import Folder, Held
 from pytest_wfstate.zoo.base import trait
+from pytest_wfstate.zoo.json_stores import JsonFiles
 
 
 class LockOfAHandle(Folder):

@@ -6,9 +6,9 @@ import uuid
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from pytest_wfstate.stores.redis._client import Argument, Client
-from pytest_wfstate.stores.redis._script import Change, Script
 from pytest_wfstate.stores.redis.base import RedisStore
+from pytest_wfstate.stores.redis.client import Argument, Client
+from pytest_wfstate.stores.redis.script import Change, Script
 from pytest_wfstate.zoo.base import trait_on_redis
 
 

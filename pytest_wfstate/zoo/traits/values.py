@@ -7,9 +7,9 @@ from typing import Any
 
 from pytest_wfstate.contracts.records import FrameworkType
 from pytest_wfstate.errors import NotFound
-from pytest_wfstate.stores.file._folder import Held
-from pytest_wfstate.zoo._json import JsonFiles, R
+from pytest_wfstate.stores.file.folder import Held
 from pytest_wfstate.zoo.base import trait
+from pytest_wfstate.zoo.json_stores import JsonFiles, R
 
 
 @trait(

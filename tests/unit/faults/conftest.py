@@ -9,7 +9,7 @@ from typing import Any, Protocol
 import pytest
 
 from pytest_wfstate import Crash
-from pytest_wfstate.faults.lab import Settings
+from pytest_wfstate.labs.settings import Settings
 
 
 @pytest.fixture

@@ -12,16 +12,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pytest_wfstate import Crash, CrashBug, Disk, Exploration, NotMeasured
-from pytest_wfstate.faults.cut import Model
-from pytest_wfstate.faults.lab import Settings
-from pytest_wfstate.faults.models import MODELS
-from pytest_wfstate.faults.ops import Trace, Tree
+from pytest_wfstate.faults.disk.losses import Model
+from pytest_wfstate.faults.disk.models import MODELS
+from pytest_wfstate.faults.disk.states import Life, Tally, distinct_states, find
 from pytest_wfstate.faults.replay_id import CrashId, FailedId, NoReplayId, ReplayId, TraceChanged
-from pytest_wfstate.faults.states import Life, Tally, distinct_states, find
-
-from .conftest import Lab
-from .notes import append, read, save, save_without_file_fsync, sync, write
-from .test_models import traces
+from pytest_wfstate.faults.trace.ops import Trace, Tree
+from pytest_wfstate.labs.settings import Settings
+from tests.unit.faults.conftest import Lab
+from tests.unit.faults.disk.notes import append, read, save, save_without_file_fsync, sync, write
+from tests.unit.faults.disk.test_models import traces
 
 NUMBERS = st.integers(0, 10**6)
 CRASHES = st.builds(

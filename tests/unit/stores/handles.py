@@ -14,8 +14,8 @@ from pydantic import ValidationError
 import pytest_wfstate
 from pytest_wfstate import WfstateError, as_sync
 from pytest_wfstate.contracts.records import Record
-from pytest_wfstate.stores.file._folder import Durability
 from pytest_wfstate.stores.file.base import FileStore
+from pytest_wfstate.stores.file.folder import Durability
 from pytest_wfstate.stores.memory.base import MemoryStore
 
 BACKENDS = ["memory", "file"]

@@ -9,10 +9,10 @@ from typing import Any, ClassVar, TypeVar
 import pytest
 
 from pytest_wfstate import LostConnection, RedisResumeStore, ResumePoint, Server, SqlPausedStore
-from pytest_wfstate.faults.race_report import RaceBug
+from pytest_wfstate.faults.race.report import RaceBug
+from pytest_wfstate.labs.race import Race
 from pytest_wfstate.suites import PausedSuite, ResumeSuite
 from pytest_wfstate.suites.clauses import clauses
-from pytest_wfstate.suites.race_lab import Race
 
 S = TypeVar("S", bound=type)
 

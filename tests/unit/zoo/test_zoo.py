@@ -5,12 +5,12 @@ That it breaks no others either is what `wfstate zoo --full` shows, which takes 
 
 from __future__ import annotations
 
-from pytest_wfstate.check import all_clauses
-from pytest_wfstate.report.zoo import BY_CHANCE
+from pytest_wfstate.cli.check import all_clauses
+from pytest_wfstate.cli.zoo import BY_CHANCE
 from pytest_wfstate.suites import SUITES, Suite
-from pytest_wfstate.suites.caught import suite_of
 from pytest_wfstate.suites.clauses import clauses
 from pytest_wfstate.zoo import ANIMALS, Animal
+from pytest_wfstate.zoo.suites import suite_of
 
 
 def _asked(animal: Animal) -> type[Suite]:

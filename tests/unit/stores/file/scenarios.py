@@ -21,7 +21,7 @@ from pytest_wfstate import (
     MemorySnapshotStore,
     samples,
 )
-from pytest_wfstate.faults.ops import PAGE
+from pytest_wfstate.faults.trace.ops import PAGE
 
 from .crashes import CLOCK, IDS, Call, Contract, Damage, Overtaking, Scenario, Torn
 

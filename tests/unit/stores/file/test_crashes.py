@@ -8,9 +8,9 @@ from collections.abc import Iterator
 import pytest
 
 from pytest_wfstate import Crash, CrashBug
-from pytest_wfstate.faults.explore import PROFILES
-from pytest_wfstate.faults.lab import Settings
-from pytest_wfstate.stores.file import _journal, effects, paused, runs, snapshots
+from pytest_wfstate.faults.crash.explorer import PROFILES
+from pytest_wfstate.labs.settings import Settings
+from pytest_wfstate.stores.file import effects, journal, paused, runs, snapshots
 
 from .crashes import CLOCK, Call, Scenario, Trial, do, recover, repeat
 from .scenarios import FORK, PAIRS, SCENARIOS
@@ -27,7 +27,7 @@ def a_world_without_chance() -> Iterator[None]:
         for module in (effects, paused, runs, snapshots):
             patch.setattr(module, "now", CLOCK)
         patch.setattr(snapshots, "new_run_id", lambda: FORK)
-        patch.setattr(_journal, "_LEAST_CHANGES", 2)
+        patch.setattr(journal, "_LEAST_CHANGES", 2)
         yield
 
 

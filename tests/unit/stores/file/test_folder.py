@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from pytest_wfstate import FilePausedStore, samples
-from pytest_wfstate.stores.file import _folder
-from pytest_wfstate.stores.file._folder import Durability, Folder, write_all
+from pytest_wfstate.stores.file import folder as folder_module
+from pytest_wfstate.stores.file.folder import Durability, Folder, write_all
 from tests.unit.stores.file.conftest import Calls
 from tests.unit.stores.file.kinds import KINDS, Kind, contents
 
@@ -269,13 +269,13 @@ def test_a_folder_that_vanishes_while_it_is_listed_holds_nothing(
 ) -> None:
     store = FilePausedStore(home, "process")
     store.save(samples.paused("a"))
-    real = operator.attrgetter(call)(_folder)
+    real = operator.attrgetter(call)(folder_module)
 
     def too_late(*args: Any) -> Any:
         shutil.rmtree(home)
         return real(*args)
 
-    monkeypatch.setattr(f"{_folder.__name__}.{call}", too_late)
+    monkeypatch.setattr(f"{folder_module.__name__}.{call}", too_late)
 
     assert store.list() == []
 

@@ -579,18 +579,18 @@ def test_every_line_is_a_checksum_and_json(tmp_path: Path) -> None:
 def test_a_reader_that_meets_a_writer_looks_again_under_the_lock(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from pytest_wfstate.stores.file import _journal
+    from pytest_wfstate.stores.file import journal as journal_module
 
     journal = grown(EFFECTS)
     path = tmp_path / "a.json"
     path.write_bytes(journal.data)
     mixed = [journal.data[: journal.ends[0]] + b"half of an old line" + journal.data[journal.ends[1] :]]
-    real: Callable[..., bytes] = _journal._read_at
+    real: Callable[..., bytes] = journal_module._read_at
 
     def read_at(fd: int, offset: int, length: int | None = None) -> bytes:
         return mixed.pop() if mixed else real(fd, offset, length)
 
-    monkeypatch.setattr(_journal, "_read_at", read_at)
+    monkeypatch.setattr(journal_module, "_read_at", read_at)
 
     assert EFFECTS.load(EFFECTS.open(tmp_path), "a") == journal.states[-1]
     assert mixed == []

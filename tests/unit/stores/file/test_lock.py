@@ -13,16 +13,16 @@ from pathlib import Path
 import pytest
 
 from pytest_wfstate import CannotLock, FilePausedStore, WfstateError, samples
-from pytest_wfstate.stores.file import _lock
-from pytest_wfstate.stores.file._lock import Kind, locked
+from pytest_wfstate.stores.file import lock as lock_module
+from pytest_wfstate.stores.file.lock import Kind, locked
 
 KINDS = [Kind.EXCLUSIVE, Kind.SHARED]
 
 PREAMBLE = """
 import fcntl, os, signal, sys, threading
 from pathlib import Path
-from pytest_wfstate.stores.file import _lock
-from pytest_wfstate.stores.file._lock import Kind, locked
+from pytest_wfstate.stores.file import lock as lock_module
+from pytest_wfstate.stores.file.lock import Kind, locked
 home = Path(sys.argv[1])
 """
 
@@ -51,10 +51,10 @@ with locked(home, Kind.EXCLUSIVE):
 
 RELEASE_WITH_A_CHILD = """
 with locked(home, Kind.EXCLUSIVE):
-    missed = set(_lock._held)
-    _lock._held.clear()  # as if the fork had not seen the descriptor: the child keeps its copy
+    missed = set(lock_module._held)
+    lock_module._held.clear()  # as if the fork had not seen the descriptor: the child keeps its copy
     fork_child()
-    _lock._held.update(missed)
+    lock_module._held.update(missed)
 print("released", flush=True)
 sys.stdin.read()
 """
@@ -316,7 +316,7 @@ def test_another_error_of_the_lock_is_not_disguised(tmp_path: Path, monkeypatch:
 
 
 def test_a_system_without_flock_is_refused_clearly(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_lock, "fcntl", None)
+    monkeypatch.setattr(lock_module, "fcntl", None)
 
     with pytest.raises(CannotLock, match=r"need flock, which this system does not have\. Use a SQL or Redis store"):
         FilePausedStore(tmp_path).save(samples.paused())

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from pytest_wfstate import samples
-from pytest_wfstate.stores.file._lock import Kind as LockKind
-from pytest_wfstate.stores.file._lock import locked
+from pytest_wfstate.stores.file.lock import Kind as LockKind
+from pytest_wfstate.stores.file.lock import locked
 from tests.unit.stores.file.kinds import EFFECTS, KINDS, PAUSED, RUNS, SNAPSHOTS, Kind, contents
 
 Act = Callable[[Any], Any]

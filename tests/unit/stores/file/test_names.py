@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_wfstate.stores.file._names import is_shortened, only_id, stem
+from pytest_wfstate.stores.file.names import is_shortened, only_id, stem
 from tests.unit.values import LONG, TRICKY_IDS, id_pairs, ids
 
 SUFFIXES = [".json", ".json.tmp", ".inflight", ".lease", ".journal", ".journal.tmp"]

@@ -24,9 +24,9 @@ from pytest_wfstate import (
     Server,
     samples,
 )
-from pytest_wfstate.faults.proxy import Proxy, When
-from pytest_wfstate.stores.redis import _client
-from pytest_wfstate.stores.redis._settings import _ASKED
+from pytest_wfstate.faults.servers.proxy import Proxy, When
+from pytest_wfstate.stores.redis import client as client_module
+from pytest_wfstate.stores.redis.settings import _ASKED
 from tests.unit.stores.redis.scripts import Kind, direct, outcomes
 from tests.unit.stores.redis.sendings import NOTHING_SENT, Meanwhile, each
 
@@ -159,8 +159,8 @@ def silent() -> Iterator[str]:
 def test_a_server_that_does_not_answer_is_given_up(
     silent: str, ours: float, of_the_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert _client._TIMEOUT == 5
-    monkeypatch.setattr(_client, "_TIMEOUT", ours)
+    assert client_module._TIMEOUT == 5
+    monkeypatch.setattr(client_module, "_TIMEOUT", ours)
     with RedisPausedStore(silent + of_the_url) as store, pytest.raises(LostConnection, match="Timeout"):
         store.list()
 

@@ -13,10 +13,10 @@ import pytest
 
 from pytest_wfstate import LostConnection, Server
 from pytest_wfstate.contracts.base import Contract
-from pytest_wfstate.faults.proxy import Proxy, When
+from pytest_wfstate.faults.servers.proxy import Proxy, When
 from pytest_wfstate.oracle.history import Entry, Failed, Outcome, Returned
 from pytest_wfstate.oracle.linearize import check
-from pytest_wfstate.oracle.specification import REFUSALS, Specification, plain, refused
+from pytest_wfstate.oracle.model import REFUSALS, Specification, plain, refused
 from pytest_wfstate.suites import effects, paused, resume, runs, snapshots
 from tests.unit.stores.handles import call as called
 from tests.unit.stores.redis.scripts import EFFECTS, PAUSED, RESUME, RUNS, SNAPSHOTS, Call, Kind

@@ -9,7 +9,7 @@ import pytest
 import redis
 
 from pytest_wfstate import LostConnection, NotFound, RedisPausedStore, Server, samples
-from pytest_wfstate.stores.redis import _client
+from pytest_wfstate.stores.redis import client as client_module
 from tests.unit.stores.handles import call as called
 from tests.unit.stores.redis.scripts import EFFECTS, PAUSED, RESUME, RUNS, Kind, direct, dump, outcomes
 from tests.unit.stores.redis.sendings import NOTHING_SENT, Meanwhile, each
@@ -208,8 +208,8 @@ def test_a_change_is_not_made_again_when_its_receipt_may_be_gone(
         other.claim("a")
         with direct(redis_server) as client:
             client.delete(*client.keys(f"*{one._prefix}*:receipt:*"))
-        since = _client._seconds()
-        monkeypatch.setattr(_client, "_seconds", lambda: since + 60)
+        since = client_module._seconds()
+        monkeypatch.setattr(client_module, "_seconds", lambda: since + 60)
 
     Meanwhile(one, a_minute_later)
     with pytest.raises(LostConnection, match=r"the answer is lost.* Whether the change was made cannot be told"):
@@ -220,7 +220,7 @@ def test_a_change_is_not_made_again_when_its_receipt_may_be_gone(
 def test_a_second_sending_is_good_for_what_is_left_of_the_receipt(
     redis_server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(_client, "_seconds", lambda: 130.0)
+    monkeypatch.setattr(client_module, "_seconds", lambda: 130.0)
     with RedisPausedStore(redis_server.url, "left") as store, direct(redis_server) as client:
         before, deadline, after = client.time(), store._client._deadline("key", 100.0), client.time()
     receipts = [seconds * 1000 + micro // 1000 + 30_000 for seconds, micro in (before, after)]

@@ -19,7 +19,7 @@ from redis.sentinel import Sentinel
 from pytest_wfstate import CorruptRecord, LostConnection, NotDurable, RedisPausedStore, RedisRunStore, Server, samples
 from pytest_wfstate.faults.servers.base import free_port
 from pytest_wfstate.faults.servers.redis import RedisServer
-from pytest_wfstate.stores.redis._keys import tagged
+from pytest_wfstate.stores.redis.keys import tagged
 from tests.unit.stores.handles import call, outcome
 from tests.unit.stores.redis.scripts import (
     EFFECTS,

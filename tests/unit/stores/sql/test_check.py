@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from sqlalchemy import inspect
 
-from pytest_wfstate.cli import main
+from pytest_wfstate.cli.main import main
 from tests.unit.stores.sql.places import Place
 
 

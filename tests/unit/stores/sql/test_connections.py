@@ -26,7 +26,7 @@ from pytest_wfstate import (
     as_sync,
     samples,
 )
-from pytest_wfstate.faults.proxy import Proxy
+from pytest_wfstate.faults.servers.proxy import Proxy
 from tests.unit.stores.sql.engines import POINT, engine_of, setting
 from tests.unit.stores.sql.places import Place, new_prefix
 

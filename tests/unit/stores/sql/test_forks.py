@@ -15,7 +15,7 @@ import pytest
 from sqlalchemy import text
 
 from pytest_wfstate import SqlPausedStore, SqlResumeStore, samples
-from pytest_wfstate.stores.sql import _forks
+from pytest_wfstate.stores.sql import forks as forks_module
 from tests.unit.stores.sql.places import Place
 
 _PID = text("SELECT pg_backend_pid()")
@@ -285,7 +285,7 @@ def test_a_fork_waits_for_the_calls_of_other_threads(on_sqlite: Place, monkeypat
     begins.wait()
     _about_to_fork.append(forks.set)
     try:
-        child = Child(lambda: not _forks._callers, lambda: store.load("thread") is not None)
+        child = Child(lambda: not forks_module._callers, lambda: store.load("thread") is not None)
     finally:
         _about_to_fork.clear()
     assert child.goes_on()

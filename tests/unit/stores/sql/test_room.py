@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from pytest_wfstate.stores.sql._room import Room
+from pytest_wfstate.stores.sql.room import Room
 
 
 def waiting(room: Room, count: int) -> None:

@@ -21,7 +21,7 @@ from pytest_wfstate import (
     as_sync,
     samples,
 )
-from pytest_wfstate.stores.sql._schema import Schema, key
+from pytest_wfstate.stores.sql.schema import Schema, key
 from tests.unit.stores.sql.places import Place
 
 # Each store, a call that only looks, and its tables.

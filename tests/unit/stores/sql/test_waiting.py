@@ -15,7 +15,7 @@ from sqlalchemy import event, text
 from sqlalchemy.exc import OperationalError
 
 from pytest_wfstate import SqlResumeStore, SqlRunStore, as_sync, samples
-from pytest_wfstate.stores.sql import _dialects
+from pytest_wfstate.stores.sql import dialects
 from tests.unit.stores.sql.engines import POINT, engine_of, setting
 from tests.unit.stores.sql.places import Place
 
@@ -122,7 +122,7 @@ def test_the_lock_of_a_session_that_nobody_hears_of_is_freed(
     on_postgres: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As that of a half-open connection, whose end the server is never told."""
-    monkeypatch.setattr(_dialects, "_LONGEST_PAUSE", "100ms")
+    monkeypatch.setattr(dialects, "_LONGEST_PAUSE", "100ms")
     store, other = on_postgres.open(SqlResumeStore), on_postgres.open(SqlResumeStore)
     store.load("a")
     attempts: list[int] = []

@@ -1,0 +1,489 @@
+"""Explore: run a workload once, derive every disk that a crash could have left, and check each.
+
+Nothing here knows a contract: the workload is any code that writes files, and the check raises if a disk is not
+acceptable. The work is a generator that asks for its calls to be made, so that one explorer serves sync and async.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import dataclasses
+import functools
+import math
+import time
+from collections.abc import Callable, Generator, Iterable, Iterator
+from typing import Any, NoReturn
+
+import pytest
+
+from pytest_wfstate.errors import WfstateError
+from pytest_wfstate.faults.crash.advice import first_mend, no_mend
+from pytest_wfstate.faults.crash.clean_process import CannotCompare, FreshProcess, Verdict
+from pytest_wfstate.faults.crash.report import CrashBug, ErrorBug, named, report, where_it_died
+from pytest_wfstate.faults.crash.shrink import Shrink
+from pytest_wfstate.faults.disk.home import Disk, Home
+from pytest_wfstate.faults.disk.losses import MOST, Model
+from pytest_wfstate.faults.disk.recovery import firsts, second_life
+from pytest_wfstate.faults.disk.states import Life, State, Tally, distinct_states, end_state, find, has_changed
+from pytest_wfstate.faults.drive import Call, Steps, call
+from pytest_wfstate.faults.real_clock import now
+from pytest_wfstate.faults.record.recorder import Gate, Recorder
+from pytest_wfstate.faults.record.recording import recording
+from pytest_wfstate.faults.replay_id import ReplayId
+from pytest_wfstate.faults.result import Result
+from pytest_wfstate.faults.trace.describe import describe
+from pytest_wfstate.faults.trace.ops import OPS
+from pytest_wfstate.faults.world.world import Worlds
+
+# A failure is shown at the line of the test that asked for it.
+__tracebackhide__ = True
+
+FAILURES = (Exception, SystemExit, pytest.fail.Exception)
+_GRACE = 0.2  # seconds for the threads of a workload to end after it has
+_MOST_ADVICE = 5
+_COUNTED = 500  # disks that are checked to tell how much an fsync would mend
+REPLAYED = "This is one disk, replayed."
+
+
+class NotMeasured(WfstateError, AssertionError):
+    """The lab could not see enough to say anything: neither a pass nor a violation."""
+
+    __module__ = "pytest_wfstate"
+
+
+class CheckFails(WfstateError, AssertionError):
+    """The check does not even accept the disk of a run that nothing interrupted."""
+
+    __module__ = "pytest_wfstate"
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Bounds:
+    """How much an exploration may do."""
+
+    states: float
+    seconds: float
+    losses: float = MOST
+    """Ways to lose of one file, or of the names, that are looked at, at one point of the run."""
+    samples: int = 4
+    """Disks that are checked once more, in a fresh process."""
+
+    def share(self, parts: int) -> Bounds:
+        """Give one of so many equal parts."""
+        return dataclasses.replace(self, states=self.states / parts, seconds=self.seconds / parts)
+
+    def without(self, states: float, seconds: float) -> Bounds:
+        """Give what is left when so much is done."""
+        return dataclasses.replace(self, states=max(0, self.states - states), seconds=max(0, self.seconds - seconds))
+
+
+PROFILES = {
+    "quick": Bounds(500, 2, samples=2),
+    "default": Bounds(20_000, 20),
+    "thorough": Bounds(float("inf"), float("inf"), float("inf"), samples=16),
+}
+
+
+def count(number: int) -> str:
+    """Say a number; of combinations there may be more than Python prints."""
+    return f"{number:,}" if number < 10**12 else f"about 10^{int(number.bit_length() * math.log10(2))}"
+
+
+@dataclasses.dataclass(slots=True)
+class Exploration(Result):
+    """What an exploration has seen."""
+
+    model: Model
+    possible: int = 0
+    """Combinations of what could be kept and lost, over all points of the run."""
+    distinct: int = 0
+    """Different disks among those that were looked at."""
+
+    def __str__(self) -> str:
+        skipped = f", {count(self.skipped)} combinations skipped" if self.skipped else ""
+        return (
+            f"{self.model}: {self.tried:,} distinct disks checked of {count(self.possible)} possible combinations"
+            f"{skipped}, in {self.seconds:.2f} s"
+        )
+
+    def numbers(self) -> dict[str, Any]:
+        """Give what there is to count, each by its name."""
+        return {
+            "model": self.model,
+            "states": self.tried,
+            "possible": count(self.possible),
+            "seconds": round(self.seconds, 3),
+        }
+
+    def progress(self) -> str:
+        """Say how far it has come."""
+        return f"{self.tried:,} disks checked, {count(self.possible)} combinations"
+
+
+@dataclasses.dataclass(slots=True)
+class Task:
+    """What is to be explored, and how."""
+
+    workload: Callable[..., Any]
+    check: Callable[..., Any]
+    setup: Callable[..., Any] | None
+    model: Model
+    depth: int
+    home: Home
+    worlds: Worlds
+    bounds: Bounds
+    children: str = "forbid"
+    test: str | None = None
+    ordinal: int = 1
+    """Which exploration of the test it is."""
+    replay: ReplayId | None = None
+    keep: Callable[[Home], str] | None = None
+    progress: Callable[[Exploration], None] = lambda _: None
+
+
+class Explorer:
+    """One exploration, from the run to the verdict."""
+
+    def __init__(self, task: Task) -> None:
+        self._task = task
+        self._sample = _Sample(task.bounds.samples)
+        self._began = self._exploring_since = now()
+        self._fresh: FreshProcess | None = None
+        self.tally = Tally(time_left=self._in_time, most=task.bounds.losses)
+        self._known: tuple[Life, int, tuple[list[Any], list[str], list[Any]]] | None = None
+        self.left = 0
+        """Recoveries or runs that are still to be done."""
+        self.result = Exploration(task.model)
+
+    def steps(self) -> Steps:
+        """Do it all. Gives the calls to make; returns the `Exploration`.
+
+        Raises:
+            CrashBug: a disk was found that the check does not accept.
+        """
+        task = self._task
+        worlds = task.worlds.states()
+        try:
+            if task.setup is not None:
+                yield task.setup, (task.home.path,)
+            self._fresh = FreshProcess(self._check_afresh, task.worlds)
+            life = yield from self._live()
+            if not self.result.reasons:
+                yield from self._explore(life)
+            if not self.result.reasons:
+                self.result.verdict = "CLEAN"
+        finally:
+            if self._fresh is not None:
+                self._fresh.close()
+            task.worlds.put_back(worlds)  # for the next exploration of the test
+            self.count()
+        return self.result
+
+    def _live(self) -> Generator[Call, Any, Life]:
+        """Run the workload once, under the recorder."""
+        task = self._task
+        worlds = tuple(task.worlds.states())
+        with self.recording() as recorder:
+            yield task.workload, (task.home.path,)
+        trace = recorder.trace()
+        self.result.reasons += recorder.unmeasured
+        if not any(isinstance(item, OPS) for item in trace.items):
+            self.result.reasons.append("nothing was written below home: write to the folder that the workload is given")
+        life = Life(trace, task.model, worlds)
+        self.result.reasons += task.worlds.changed_unseen(life.worlds_at(len(trace.items)))
+        return life
+
+    @contextlib.contextmanager
+    def recording(self, gate: Gate | None = None) -> Iterator[Recorder]:
+        """Record what happens below home, and to the outside world."""
+        worlds = self._task.worlds
+        with recording(self._task.home.path, gate, self._task.children) as recorder:
+            worlds.log = recorder.log
+            try:
+                yield recorder
+                _settle(recorder)
+            finally:
+                worlds.log = None
+
+    def points(self) -> Steps:
+        """Run the workload, and list what it does, in words."""
+        if self._task.setup is not None:
+            yield self._task.setup, (self._task.home.path,)
+        with self.recording() as recorder:
+            yield self._task.workload, (self._task.home.path,)
+        return describe(recorder.trace())
+
+    def _explore(self, life: Life) -> Steps:
+        yield from self._check_uncrashed(life)
+        task = self._task
+        if task.replay is not None:
+            if task.replay.ordinal == task.ordinal:
+                yield from self._replay(life, task.replay)
+            return
+        self.begin()
+        tried: list[State] = []
+        # The first half of what a bound allows is for the run, if its recovery is to be crashed as well.
+        for state in self.within_bounds(distinct_states(life, self.tally), 1 / task.depth):
+            error = yield from self.check(state)
+            if error is not None:
+                yield from self._violated(state, error)
+                return
+            self._sample.take(state)
+            tried += [state] if task.depth > 1 else []
+        if task.depth > 1:
+            yield from self._explore_recoveries(life, tried)
+        for state in self._sample.states:
+            self._compare(state, None)
+
+    def within_bounds(self, states: Iterable[State], share: float = 1) -> Iterator[State]:
+        """Give states to check until a bound is reached, or a share of it."""
+        for state in states:
+            if not self.may_go_on(share):
+                return
+            self.result.tried += 1
+            if self.result.tried % 64 == 0:
+                self.count()
+                self._task.progress(self.result)
+            yield state
+
+    def begin(self) -> None:
+        """Have the time that a bound allows begin now: what came before was not the lab's to choose."""
+        self._exploring_since = now()
+
+    def may_go_on(self, share: float = 1) -> bool:
+        """Tell whether no bound is reached, or no share of it."""
+        if not self.result.tried:
+            return True  # else nothing would be looked at, and found to be clean
+        return self.result.tried < self._task.bounds.states * share and self._in_time(share)
+
+    def _in_time(self, share: float = 1) -> bool:
+        return now() - self._exploring_since <= self._task.bounds.seconds * share
+
+    def _check_uncrashed(self, life: Life) -> Steps:
+        end = end_state(life)
+        self._sample.take(end)
+        error = yield from self.check(end)
+        if error is not None:
+            raise CheckFails(
+                f"your check fails without a crash: {named(error)}. It was given the disk of a run "
+                "that ended well. Mend the check, or what it calls, before asking about crashes."
+            ) from error  # which pytest shows, with all that it says
+
+    def check(self, state: State) -> Generator[Call, Any, BaseException | None]:
+        """Build a disk and check it; give what the check raised."""
+        disk = self._build(state)
+        try:
+            yield self._task.check, (disk,)
+        except FAILURES as error:
+            return error
+        return None
+
+    def _build(self, state: State) -> Disk:
+        self._task.home.build(*self.tally.content(state))
+        acked, effects, worlds = self._outside(state.life, state.cut.index)
+        self._task.worlds.put_back(worlds)
+        died = functools.partial(where_it_died, state)
+        return Disk(self._task.home.path, list(map(_copied, acked)), list(effects), died)
+
+    def _outside(self, life: Life, index: int) -> tuple[list[Any], list[str], list[Any]]:
+        """Give what the outside knows at a cut. The last is kept: disks come cut by cut."""
+        if self._known is None or self._known[0] is not life or self._known[1] != index:
+            self._known = (life, index, (life.acked(index), life.effects(index), life.worlds_at(index)))
+        return self._known[2]
+
+    def _explore_recoveries(self, life: Life, tried: list[State]) -> Steps:
+        """Crash the check as well, where it wrote."""
+        disks = firsts(life, tried)
+        self.left = len(disks)
+        for first in disks:
+            if self.result.reasons or not self.may_go_on():
+                return
+            self.left -= 1
+            yield from self._explore_recovery(first)
+
+    def _explore_recovery(self, first: State) -> Steps:
+        disk = self._build(first)
+        try:
+            with self.recording() as recorder:
+                yield self._task.check, (disk,)
+        except FAILURES as error:
+            yield from self._violated(first, error)
+            return
+        self.result.reasons += recorder.unmeasured
+        second = recorder.trace()
+        if self.result.reasons or not any(isinstance(item, OPS) for item in second.items):
+            return
+        for state in self.within_bounds(distinct_states(second_life(first, second), self.tally)):
+            failed = yield from self.check(state)
+            if failed is not None:
+                yield from self._violated(state, failed)
+                return
+            self._sample.take(state)
+
+    def _violated(self, state: State, error: BaseException) -> Steps:
+        """Shrink a violation and tell it, unless it exists only in this process."""
+        if self._compare(state, _said(error)):
+            shrink = Shrink(state, error, self.check)
+            yield from shrink.steps()
+            yield from self._mend(shrink.state, shrink.error, "{0}.")
+
+    def _mend(self, state: State, error: BaseException, counts: str) -> Steps:
+        """Look for what would mend a violation, and raise it."""
+        self.count()
+        counts = counts.format(self.result)  # before other disks are looked at
+        advice = yield from self._advise(state)
+        self.tell(state, error, advice, counts)
+
+    def tell(self, state: State, error: BaseException, advice: list[str], counts: str) -> NoReturn:
+        """Raise a violation.
+
+        Raises:
+            Violation: always; the text is the report.
+        """
+        task = self._task
+        replay = str(state.replay_id(task.ordinal))
+        self.result.verdict, self.result.replay = "VIOLATED", replay
+        self._build(state)
+        kept_at = task.keep(task.home) if task.keep else None
+        text = report(state, error, advice, counts, kept_at, (task.test, replay) if task.test else None)
+        kind = ErrorBug if state.life.struck else CrashBug
+        # The report says what the check said and where, so the error is not shown again.
+        raise kind(text.replace(str(task.home.path), "home"), replay) from None
+
+    def _advise(self, state: State) -> Generator[Call, Any, list[str]]:
+        """Look for the fsyncs that are missing, one after the other, until no disk breaks the check."""
+        mend = first_mend(state)
+        if mend is None:
+            return no_mend(state)
+        until = now() + self._task.bounds.seconds
+        before, of, _ = yield from self._violations(state.life, until)
+        after, among, broken = yield from self._violations(mend.life, until)
+        lines = [
+            f"{mend.advice[0].upper()}{mend.advice[1:]} would make this state impossible.",
+            f"With it {after:,} of {among:,} disks break the check, without it {before:,} of {of:,}.",
+        ]
+        while broken is not None and len(lines) < _MOST_ADVICE and (mend := first_mend(broken)):
+            after, among, broken = yield from self._violations(mend.life, until)
+            lines.append(f"With {mend.advice} as well, {after:,} of {among:,} do.")
+        return lines
+
+    def _violations(self, life: Life, until: float) -> Generator[Call, Any, tuple[int, int, State | None]]:
+        """Count the disks that break the check, within a small bound, and give the one that lost the least."""
+        broken: list[State] = []
+        tried = 0
+        for state in distinct_states(life, Tally(time_left=lambda: now() <= until)):
+            tried += 1
+            if (yield from self.check(state)) is not None:
+                broken.append(state)
+            if tried >= _COUNTED:
+                break
+        return len(broken), tried, min(broken, key=lambda state: len(state.lost()), default=None)
+
+    def _replay(self, life: Life, replay: ReplayId) -> Steps:
+        self.result.replayed = True
+        if replay.failed is not None:
+            raise has_changed(replay.failed)
+        crash, *later = replay.crashes
+        state = find(dataclasses.replace(life, model=crash.model), crash)
+        for crash in later:
+            disk = self._build(state)
+            with self.recording() as recorder:
+                yield self._task.check, (disk,)
+            state = find(second_life(state, recorder.trace()), crash)
+        self.result.model, self.result.tried = state.life.model, 1
+        error = yield from self.check(state)
+        if error is not None and self._compare(state, _said(error)):
+            yield from self._mend(state, error, REPLAYED)
+
+    def _compare(self, state: State, said: Verdict) -> bool:
+        """Check a state once more where the workload never ran; tell whether that agrees."""
+        assert self._fresh is not None
+        life, index, tree = state.life, state.cut.index, state.tree()
+        disk = (life.acked(index), life.effects(index), where_it_died(state))
+        self._task.worlds.put_back(life.worlds_at(index))
+        try:
+            verdict = self._fresh.check((tree.content(), tree.links(), self._task.worlds.all_portable(), disk))
+        except CannotCompare as error:
+            reason = f"the check cannot be run in a fresh process, to see if it relies on memory: {error}"
+        else:
+            if (verdict is None) == (said is None):
+                return True
+            here, there = ("fails", "passes") if said is not None else ("passes", "fails")
+            reason = (
+                f"the check {here} in the process of the workload and {there} in a fresh one ({said or verdict}): it "
+                "relies on something in memory, which a crash would have taken. Use crash.ack(value) and disk.acked, "
+                "or crash.world"
+            )
+        self.result.reasons = self.result.reasons or [reason]
+        return False
+
+    def _check_afresh(self, subject: Any) -> Verdict:
+        content, links, worlds, (acked, effects, crash) = subject
+        self._task.home.build(content, links)
+        self._task.worlds.follow_all(worlds)
+        try:
+            call(self._task.check, Disk(self._task.home.path, acked, effects, lambda: crash))
+        except FAILURES as error:
+            return _said(error)
+        return None
+
+    def _elapsed(self) -> float:
+        return now() - self._began
+
+    def count(self) -> None:
+        """Bring the result up to date."""
+        self.result.possible = self.tally.possible
+        self.result.distinct = self.tally.distinct
+        self.result.skipped = self.tally.skipped + self.left
+        self.result.seconds = self._elapsed()
+
+
+class _Sample:
+    """Some states of all that were tried, at most so many.
+
+    The first is that of a run which nothing interrupted. The next is the one that most was promised of and that lost
+    most: what memory holds helps it most. The others are spread evenly.
+    """
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._spread: list[State] = []
+        self._room = max(1, most - 1)
+        self._count = 0
+        self._stride = 1
+        self._worst: State | None = None
+        self._badness = (0, 0)
+
+    @property
+    def states(self) -> list[State]:
+        worst = [self._worst] if self._worst and self._worst not in self._spread else []
+        return [*self._spread[:1], *worst, *self._spread[1:]][: self._most]
+
+    def take(self, state: State) -> None:
+        if state.cut.markers >= self._badness[0]:
+            badness = (state.cut.markers, len(state.lost()))
+            if badness > self._badness:
+                self._worst, self._badness = state, badness
+        if self._count % self._stride == 0 and len(self._spread) == self._room:
+            del self._spread[1::2]
+            self._stride *= 2
+        if self._count % self._stride == 0 and len(self._spread) < self._room:
+            self._spread.append(state)
+        self._count += 1
+
+
+def _settle(recorder: Recorder) -> None:
+    """Wait a little for threads that are about to end, such as that of a server which has just answered."""
+    until = now() + _GRACE
+    while now() < until and any(recorder.work.unfinished()):
+        time.sleep(0.001)
+
+
+def _copied(value: Any) -> Any:
+    """Copy what was acknowledged, for a check may change it."""
+    return value if isinstance(value, (str, int, float, bytes, type(None))) else copy.deepcopy(value)
+
+
+def _said(error: BaseException) -> str:
+    return f"{type(error).__name__}: {error}"

@@ -1,0 +1,187 @@
+"""A violation, told to someone at two in the morning: smallest case first, in sentences, with the line that did it.
+
+A crash, two crashes, and an I/O error that may have been followed by a crash are all told here, in the same order: what
+the outside knows, what happened, what is on the disk, what the check said, what would help, how to see it again.
+"""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Mapping
+
+from pytest_wfstate.errors import WfstateError
+from pytest_wfstate.faults.disk.home import Content
+from pytest_wfstate.faults.disk.states import State, Struck
+from pytest_wfstate.faults.trace.describe import Words, at, short, shortened, shown
+from pytest_wfstate.faults.trace.log import is_installed, is_users
+from pytest_wfstate.faults.trace.ops import Ack, Effect, Line
+
+_MOST_TOLD = 8  # acks or effects
+_MOST_HELD = 12  # files
+
+
+class Violation(WfstateError, AssertionError):
+    """The check does not accept a disk. The text is the report."""
+
+    def __init__(self, text: str, replay_id: str = "") -> None:
+        super().__init__(text)
+        self.replay_id = replay_id
+
+
+class CrashBug(Violation):
+    """A crash can leave a disk that the check does not accept. The text is the report."""
+
+    __module__ = "pytest_wfstate"
+
+
+class ErrorBug(Violation):
+    """An I/O error can leave a disk that the check does not accept. The text is the report."""
+
+    __module__ = "pytest_wfstate"
+
+
+def report(
+    state: State,
+    error: BaseException,
+    advice: list[str],
+    counts: str,
+    kept_at: str | None,
+    replay: tuple[str, str] | None,
+) -> str:
+    """Write the whole report; `replay` is the test and the replay id."""
+    words = Words(state.life.trace)
+    items = state.life.trace.items[: state.cut.index]
+    lines = [f"{_what(state)} can leave a disk that the check does not accept.", ""]
+    lines += paragraph("acknowledged", _last([words.told(item) for item in items if isinstance(item, Ack)]))
+    if effects := [words.told(item) for item in items if isinstance(item, Effect)]:
+        lines += paragraph("effects", _last(effects))
+    lines += _story(state, words)
+    lines += paragraph("on the disk", held(state.tree().content(), state.tree().links()))
+    lines += paragraph("the check said", said(error))
+    lines += ["", *advice] if advice else []
+    lines += ["", counts]
+    if kept_at:
+        lines += [f"The disk was kept in {kept_at}"]
+    if replay:
+        lines += ['Replay it:  pytest "{}" --wfstate-replay={}'.format(*replay)]
+    return "\n".join(lines)
+
+
+def where_it_died(state: State) -> str:
+    """Say in a few words what happened: where the crash was, or what failed."""
+    first, struck = state.life.first, state.life.struck
+    if state.life.ended:
+        return struck.told if struck else "nothing failed"
+    died = _in_one_line(state)
+    if struck:
+        return f"{struck.told}; later {_how(state)}, {died}"
+    return f"{_how(first)}, {_in_one_line(first)}; then {_how(state)}, {died}" if first else died
+
+
+def said(error: BaseException) -> list[str]:
+    """Give what a check said, and where."""
+    text = [shortened(line) for line in "".join(traceback.format_exception_only(error)).strip().splitlines()]
+    return [text[0] + at(_raised_at(error)), *text[1:12]]
+
+
+def named(error: BaseException) -> str:
+    """Give what an error is and where it was raised, for where what it says is shown anyway."""
+    where = _raised_at(error)
+    return f"{type(error).__name__}{f' at {short(where)}' if where else ''}"
+
+
+def _raised_at(error: BaseException) -> Line | None:
+    """Give the last line of the user's that an error came through, of an installed package if there is no other."""
+    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if is_users(frame.filename)]
+    frames = [frame for frame in frames if not is_installed(frame.filename)] or frames
+    return Line(frames[-1].filename, frames[-1].lineno or 0, frames[-1].name) if frames else None
+
+
+def _what(state: State) -> str:
+    life = state.life
+    crash = "a killed process" if life.model == "kill" else f"a power cut ({life.model})"
+    if life.struck:
+        return "an I/O error" if life.ended else f"an I/O error, and then {crash},"
+    return f"a crash, and then {crash} during recovery from it," if life.first else crash
+
+
+def _story(state: State, words: Words) -> list[str]:
+    """Tell what happened, in order."""
+    life = state.life
+    if life.struck:
+        return [*_failed(life.struck), *([] if life.ended else _crash(state, words, "then it died", _how(state)))]
+    if life.first is None:
+        return _crash(state, words, "it died")
+    first = _crash(life.first, Words(life.first.life.trace), "first crash", _how(life.first))
+    return [*first, *_crash(state, words, "second crash", _how(state))]
+
+
+def _failed(struck: Struck) -> list[str]:
+    return [
+        *paragraph("what failed", [struck.told + at(struck.where), *_code(struck.where)]),
+        *paragraph("the workload", [shortened(struck.reaction)]),
+    ]
+
+
+def _crash(state: State, words: Words, title: str, how: str = "") -> list[str]:
+    died, *code = _died(state, words)
+    lost = [words.loss(state, index) for index in state.lost()]
+    return [
+        *paragraph(title, [f"{how}, {died}" if how else died, *code]),
+        *(paragraph("lost", lost) if lost else []),
+    ]
+
+
+def _how(state: State) -> str:
+    """Say what kind of crash it was, where there is more than one to tell apart."""
+    life = state.life
+    # What is all there after the first of two crashes may still be lost with the second: as after a kill.
+    killed = life.model == "kill" or (life.first is None and life.struck is None and not state.lost())
+    return f"{'it was killed' if killed else 'the power was cut'}{' during recovery' if life.first else ''}"
+
+
+def _died(state: State, words: Words) -> list[str]:
+    index = state.cut.index
+    if index == state.life.since and state.life.first:
+        return ["before recovery did anything"]
+    if index == 0:
+        return ["before it did anything"]
+    item = state.life.trace.items[index - 1]
+    return [f"after {words.op(index - 1)}", *_code(item.where)]
+
+
+def _in_one_line(state: State) -> str:
+    return " ".join(line.strip() for line in _died(state, Words(state.life.trace)))
+
+
+def _code(where: Line | None) -> list[str]:
+    return [f"    {where.text}"] if where and where.text else []
+
+
+def held(content: Content, links: Mapping[str, str]) -> list[str]:
+    """List what a disk holds."""
+    lines = []
+    for name, held in content.items():
+        path = shown(name)
+        if name in links:
+            lines.append(f"{path}: the same file as {shown(links[name])}")
+        elif held is None:
+            lines.append(f"{path}/")
+        elif isinstance(held, str):
+            lines.append(f"{path} -> {shown(held)}")
+        else:
+            zeros = ", all zeros" if held and not held.strip(b"\0") else ""
+            lines.append(f"{path}: {len(held):,} bytes{zeros}")
+    hidden = len(lines) - _MOST_HELD
+    return [*lines[:_MOST_HELD], f"and {hidden} more"] if hidden > 0 else lines or ["nothing"]
+
+
+def _last(lines: list[str]) -> list[str]:
+    """Give the last of many lines, or say that there is none."""
+    hidden = len(lines) - _MOST_TOLD
+    return [f"{hidden} more, and then", *lines[-_MOST_TOLD:]] if hidden > 0 else lines or ["nothing"]
+
+
+def paragraph(title: str, lines: list[str]) -> list[str]:
+    """Set lines beside a title."""
+    return [f"  {title if not number else '':16}{line}" for number, line in enumerate(lines)]

@@ -1,0 +1,74 @@
+"""Shrinking: of all disks that break a check in the same way, find one that lost the least, at the earliest point."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+from collections.abc import Callable, Generator, Iterable, Iterator
+from typing import Any
+
+from pytest_wfstate.faults.disk.models import cuts
+from pytest_wfstate.faults.disk.states import State
+
+_TRIES = 300  # checks that shrinking one violation may cost
+
+Check = Callable[[State], Generator[Any, Any, BaseException | None]]
+"""Gives the calls to make, and returns what the check raised."""
+
+
+class Shrink:
+    """One violation on its way to a smaller one. `tries` is how many checks that may cost."""
+
+    def __init__(self, state: State, error: BaseException, check: Check, tries: int = _TRIES) -> None:
+        self.state = state
+        self.error = error
+        self._check = check
+        self._tries = tries
+
+    def steps(self) -> Generator[Any, Any, None]:
+        """Do it. Gives the calls to make."""
+        yield from self._first(_single_losses(self.state))
+        larger: State | None = None
+        while larger is not self.state:
+            larger = self.state
+            yield from self._restore()
+            yield from self._first(_earlier(self.state))
+
+    def _first(self, candidates: Iterable[State]) -> Generator[Any, Any, None]:
+        """Go over to the first that the check fails with, too."""
+        for candidate in candidates:
+            if (yield from self._takes(candidate)):
+                return
+
+    def _restore(self) -> Generator[Any, Any, None]:
+        """Put back what was lost, one thing after the other, in whole or in part."""
+        for part, setting in enumerate(self.state.choice):
+            for dial, turned in enumerate(setting):
+                yield from self._first(self.state.with_position(part, dial, position) for position in range(turned))
+
+    def _takes(self, candidate: State) -> Generator[Any, Any, bool]:
+        self._tries -= 1
+        error = (yield from self._check(candidate)) if self._tries >= 0 else None
+        if error is not None:
+            self.state, self.error = candidate, error
+        return error is not None
+
+
+def _single_losses(state: State) -> Iterator[State]:
+    """Give states in which one of the things that are lost is lost alone."""
+    if sum(map(bool, itertools.chain(*state.choice))) < 2:
+        return
+    kept = dataclasses.replace(state, choice=state.cut.kept)
+    for part, setting in enumerate(state.choice):
+        for dial, position in enumerate(setting):
+            if position:
+                yield kept.with_position(part, dial, position)
+
+
+def _earlier(state: State) -> Iterator[State]:
+    """Give states at earlier cuts at which just the same is lost."""
+    for cut in cuts(state.life.trace, state.life.model):
+        if state.life.since <= cut.index < state.cut.index:
+            candidate = state.at(cut)
+            if candidate.lost() == state.lost():
+                yield candidate

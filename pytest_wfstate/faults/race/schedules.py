@@ -1,0 +1,356 @@
+"""Races: every schedule of a few clients, within a bound, and what the check says to each."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import functools
+import hashlib
+from collections.abc import Callable, Generator, Sequence
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+from pytest_wfstate.faults.crash.explorer import FAILURES, CheckFails
+from pytest_wfstate.faults.crash.report import named
+from pytest_wfstate.faults.disk.home import Home, memory_home
+from pytest_wfstate.faults.drive import Call, Steps, arun, call, run
+from pytest_wfstate.faults.race.processes import Processes
+from pytest_wfstate.faults.race.report import RaceBug, report
+from pytest_wfstate.faults.race.schedule import PROGRESS, Choices, Clients, Failed, Killed, Run, Turn
+from pytest_wfstate.faults.race.search import Search
+from pytest_wfstate.faults.real_clock import now
+from pytest_wfstate.faults.replay_id import RaceId, ReplayId, TraceChanged
+from pytest_wfstate.faults.result import Result
+from pytest_wfstate.labs.settings import Lab, Settings, Unmeasured, need_measured, need_no_loop
+
+# A failure is shown at the line of the test that asked for it.
+__tracebackhide__ = True
+
+By = Literal["line", "opcode", "await"]
+Client = Callable[..., Any]
+TIMEOUT = 30.0  # seconds for a client to come to its next operation
+
+
+class Died(Exception):
+    """What stands for the result of a client that was killed."""
+
+    __module__ = "pytest_wfstate"
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Outcome:
+    """What a check gets to see: where the clients have been, and what each of them gave."""
+
+    home: Path
+    shared: Any
+    """What `setup` had given for clients in memory."""
+    results: tuple[Any, ...]
+    """For each client what it returned, or the exception that it raised, or a `Died` if it was killed."""
+    acked: tuple[list[Any], ...]
+    """For each client what it had acknowledged, by `race.ack(value)`, in order."""
+    turns: tuple[Turn, ...]
+    """Who did what, in order."""
+
+    def __repr__(self) -> str:
+        return f"<Outcome {self.results!r}>"
+
+
+@dataclasses.dataclass(slots=True)
+class Interleavings(Result):
+    """What an exploration of schedules has seen."""
+
+    clients: int
+    preemptions: int
+    by: By | None = None
+    """What clients in memory take turns at."""
+    pruned: int = 0
+    """Schedules that were left out, since they come to the same as one that was run."""
+
+    def __str__(self) -> str:
+        some = "1 preemption" if self.preemptions == 1 else f"{self.preemptions} preemptions"
+        skipped = f", at least {self.skipped:,} skipped" if self.skipped else ""
+        return (
+            f"{self.tried:,} schedules of {self.clients} clients within {some} checked, {self.pruned:,} left out that "
+            f"come to the same{skipped}, in {self.seconds:.2f} s"
+        )
+
+    def numbers(self) -> dict[str, Any]:
+        """Give what there is to count, each by its name."""
+        return {"schedules": self.tried, "pruned": self.pruned, "race_seconds": round(self.seconds, 3)}
+
+    def progress(self) -> str:
+        """Say how far it has come."""
+        return f"{self.tried:,} schedules run, {self.skipped:,} waiting"
+
+
+class Schedules(Lab):
+    """Lets clients run against each other, in every order in which they can take turns.
+
+    A *client* is called with a folder, home, opens a handle of its own there, and does its work. A *check* is called
+    with an `Outcome`, and raises if that is not acceptable. All may be async.
+    """
+
+    def explore(
+        self,
+        setup: Client | None,
+        clients: Sequence[Client],
+        check: Client,
+        *,
+        preemptions: int | None = None,
+        crash: bool = False,
+        by: By | None = None,
+        unmeasured: Unmeasured = "fail",
+    ) -> Interleavings:
+        """Run `clients` in every order in which they can take turns at their file operations, and check each outcome.
+
+        `preemptions` is how often a client is stopped that could have gone on: 2, or 1 by opcode. With `crash`, one
+        client is also really killed, wherever it has changed something, and the others go on.
+
+        With `by`, nothing is on files: `setup()` makes what the clients share in memory, anew each time, and they are
+        called with it. They are threads that take turns at each `"line"` or `"opcode"` of its code, or tasks of one
+        event loop that take turns at each `"await"`.
+
+        Raises:
+            RaceBug: the check does not accept an outcome, or the clients cannot come to their ends.
+            NotMeasured: the lab could not see what the clients did.
+        """
+        need_no_loop("race", "explore")
+        exploration = self._exploration(setup, clients, check, preemptions, by, crash=crash)
+        with self._telling(exploration.result):
+            run(exploration.steps())
+        need_measured(exploration.result, unmeasured)
+        return exploration.result
+
+    async def aexplore(
+        self,
+        setup: Client | None,
+        clients: Sequence[Client],
+        check: Client,
+        *,
+        preemptions: int | None = None,
+        crash: bool = False,
+        by: By | None = None,
+        unmeasured: Unmeasured = "fail",
+    ) -> Interleavings:
+        """Do what `explore` does, from a running event loop. `setup` and `check` run on it."""
+        exploration = self._exploration(setup, clients, check, preemptions, by, crash=crash)
+        with self._telling(exploration.result):
+            await arun(exploration.steps())
+        need_measured(exploration.result, unmeasured)
+        return exploration.result
+
+    def unseen(self, setup: Client, clients: Sequence[Client]) -> list[str]:
+        """Run clients one after the other, and tell what of their work no turns can be taken at, such as SQLite."""
+        with memory_home(self._settings.home) as home:
+            call(setup, home.path)
+            with contextlib.closing(Processes(home, clients, TIMEOUT)) as processes:
+                return processes.run(()).unseen
+
+    def ack(self, value: Any = None) -> None:
+        """Promise something to the outside: no death of this client may undo it. For use in a client."""
+        progress = PROGRESS.get()
+        if progress is not None:
+            progress.acked.append(value)
+
+    def _exploration(
+        self,
+        setup: Client | None,
+        clients: Sequence[Client],
+        check: Client,
+        preemptions: int | None,
+        by: By | None,
+        *,
+        crash: bool,
+    ) -> _Exploration:
+        bound = (1 if by == "opcode" else 2) if preemptions is None else preemptions
+        if len(clients) < 2:
+            raise ValueError(f"there {'is 1 client' if clients else 'are no clients'}. It takes two to race.")
+        if bound < 0:
+            raise ValueError(f"preemptions is {preemptions!r}. It is how often a client may be stopped: from 0 up.")
+        if by is not None:
+            _check_by(by, setup, crash=crash)
+        home = self._home()
+        return _Exploration(
+            dataclasses.replace(self._settings, bounds=self._bounds),
+            home,
+            setup,
+            check,
+            functools.partial(_clients, home, setup, clients, by, crash=crash),
+            Interleavings(len(clients), bound, by),
+            self._explorations + 1,
+        )
+
+
+def _check_by(by: By, setup: Client | None, *, crash: bool) -> None:
+    if by not in get_args(By):
+        raise ValueError(f"by is {by!r}. It is one of {', '.join(get_args(By))}, or None for clients on files.")
+    if setup is None:
+        raise ValueError(f"setup is None with by={by!r}. It makes what the clients share in memory: give a function.")
+    if crash:
+        raise ValueError(f"crash=True with by={by!r}: a thread cannot be killed, and memory does not survive it.")
+
+
+def _clients(home: Home, setup: Client | None, clients: Sequence[Client], by: By | None, *, crash: bool) -> Clients:
+    if by is None or setup is None:
+        return Processes(home, clients, TIMEOUT, mortal=crash)
+    if by == "await":
+        from pytest_wfstate.faults.race.tasks import Tasks
+
+        return Tasks(setup, clients, TIMEOUT)
+    from pytest_wfstate.faults.race.threads import Threads
+
+    return Threads(setup, clients, TIMEOUT, by=by)
+
+
+class _Exploration:
+    """One exploration, from the setup to the verdict."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        home: Home,
+        setup: Client | None,
+        check: Client,
+        clients: Callable[[], Clients],
+        result: Interleavings,
+        ordinal: int,
+    ) -> None:
+        self._settings = settings
+        self._home = home
+        self._setup = setup
+        self._check = check
+        self._make_clients = clients
+        self.result = result
+        self._ordinal = ordinal
+        self._began = now()
+
+    def steps(self) -> Steps:
+        """Do it all. Gives the calls to make."""
+        if self._setup is not None and self.result.by is None:
+            yield self._setup, (self._home.path,)
+        clients = self._make_clients()
+        self._began = now()
+        try:
+            replay = self._settings.replay
+            if replay is None:
+                yield from self._explore(clients)
+            elif replay.ordinal == self._ordinal:
+                yield from self._replay(clients, replay)
+            if not self.result.reasons:
+                self.result.verdict = "CLEAN"
+        finally:
+            clients.close()
+            self.result.seconds = now() - self._began
+
+    def _explore(self, clients: Clients) -> Steps:
+        search, bounds = Search(clients, self.result.preemptions), self._settings.bounds
+        for schedule in search:
+            self._count(search)
+            error = yield from self._judge(schedule, clients)
+            if error is not None and search.runs == 1 and not schedule.stuck:
+                raise CheckFails(
+                    f"your check fails without a race: {named(error)}. It was given what the clients came to one after "
+                    "the other. Mend the check, or what it calls, before asking about races."
+                ) from error
+            if error is not None:
+                self._count(search)
+                yield from self._violated(clients, tuple(schedule.choices))
+            if self.result.reasons or error is not None:
+                return
+            if search.runs >= bounds.states or now() - self._began > bounds.seconds:
+                break
+        self._count(search)
+        self._need_turns(schedule)
+
+    def _count(self, search: Search) -> None:
+        self.result.tried, self.result.pruned, self.result.skipped = search.runs, search.pruned, len(search.waiting)
+        self.result.seconds = now() - self._began
+        self._settings.progress(self.result)
+
+    def _need_turns(self, schedule: Run) -> None:
+        if all(turn.touch.kind == "end" for turn in schedule.turns):
+            self.result.reasons.append(
+                "no client did anything below home: work in the folder that clients are given"
+                if self.result.by is None
+                else "no client ran any code that takes turns: that of the test and of what setup gives"
+            )
+
+    def _judge(self, schedule: Run, clients: Clients) -> Generator[Call, Any, BaseException | None]:
+        """Check what a schedule came to; give what speaks against it."""
+        if schedule.unseen:
+            seen = ", ".join(dict.fromkeys(schedule.unseen))
+            self.result.reasons.append(f"a client did what no turns can be taken at: {seen}")
+            return None
+        if schedule.strayed:
+            self.result.reasons.append(
+                "the clients do not do the same when they are run again in the same order, so their schedules cannot "
+                "be explored. Whatever they depend on besides their files, such as time or chance, must stand still"
+            )
+            return None
+        if schedule.stuck:
+            return RuntimeError(schedule.stuck)
+        try:
+            yield self._check, (self._outcome(schedule, clients),)
+        except FAILURES as error:
+            return error
+        return None
+
+    def _outcome(self, schedule: Run, clients: Clients) -> Outcome:
+        results = [_result(result) for _, result in sorted(schedule.results.items())]
+        acked = [schedule.acked.get(client, []) for client in range(len(results))]
+        return Outcome(self._home.path, clients.shared, tuple(results), tuple(acked), tuple(schedule.turns))
+
+    def _violated(self, clients: Clients, choices: Choices, counts: str = "{0}.") -> Steps:
+        """Run a schedule that failed once more, to see the lines that did it, and tell it."""
+        schedule = clients.run(choices, lines=True)
+        content = (self._home.content(), self._home.links()) if self.result.by is None else None
+        kept_at = self._settings.keep(self._home) if self._settings.keep else None
+        error = yield from self._judge(schedule, clients)
+        if error is None:
+            if not self.result.reasons:
+                self.result.reasons.append(
+                    "a schedule broke the check, and did not when it was run again. Whatever the check depends on "
+                    "besides the files, such as time or chance, must stand still"
+                )
+            return
+        replay = str(ReplayId(self._ordinal, race=race_id(schedule, self.result.by)))
+        self.result.verdict, self.result.replay = "VIOLATED", replay
+        test = self._settings.test
+        text = report(
+            schedule,
+            error,
+            content,
+            counts.format(self.result),
+            kept_at,
+            (test, replay) if test else None,
+        )
+        raise RaceBug(text.replace(str(self._home.path), "home"), replay) from None
+
+    def _replay(self, clients: Clients, replay: ReplayId) -> Steps:
+        assert replay.race is not None
+        self.result.replayed, self.result.tried = True, 1
+        schedule = clients.run(replay.race.choices)
+        if race_id(schedule, self.result.by) != replay.race:
+            raise TraceChanged(
+                f"'{replay}' is of another run: the clients do not do now what they did then. Run the test without "
+                "--wfstate-replay."
+            )
+        error = yield from self._judge(schedule, clients)
+        if error is not None:
+            yield from self._violated(clients, replay.race.choices, "This is one schedule, replayed.")
+
+
+def race_id(schedule: Run, by: By | None) -> RaceId:
+    """Give what a schedule is known by: who went on, and the shape of what they did, whatever the files were called."""
+    numbers: dict[str, int] = {}
+    shape = [
+        (turn.client, turn.touch.kind, numbers.setdefault(turn.touch.path, len(numbers)), turn.blocked)
+        for turn in schedule.turns
+    ]
+    return RaceId(by or "race", tuple(schedule.choices), hashlib.sha256(repr(shape).encode()).hexdigest()[:8])
+
+
+def _result(result: Any) -> Any:
+    if isinstance(result, Killed):
+        return Died("it was killed")
+    return result.error if isinstance(result, Failed) else result

@@ -1,0 +1,149 @@
+"""Threads: clients that share an object in memory, and take turns at every line or every opcode of its code.
+
+A line reads and writes in one go what other threads may change in between, so lines alone miss `self.n += 1`; opcodes
+miss nothing, but there are many. So the one is for few preemptions, and the other for more.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import inspect
+import threading
+import traceback
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from pytest_wfstate.faults.drive import call
+from pytest_wfstate.faults.race.blocking import Waits
+from pytest_wfstate.faults.race.module_locks import OldLocks
+from pytest_wfstate.faults.race.schedule import PROGRESS, Choices, Failed, Run
+from pytest_wfstate.faults.race.stepping import By, Spots, UnderTest, stepping
+from pytest_wfstate.faults.race.thread_scheduler import Abandoned, Racer, Relay, here
+
+__tracebackhide__ = True
+
+
+class Threads:
+    """Clients in threads of this process, and what they share: `setup()` makes it, anew for every schedule.
+
+    A client is called with what `setup` gave. An async one runs on an event loop of its own.
+    """
+
+    def __init__(
+        self,
+        setup: Callable[[], Any],
+        clients: Sequence[Callable[[Any], Any]],
+        timeout: float = 30,
+        *,
+        by: By = "line",
+    ) -> None:
+        self._setup = setup
+        self._clients = clients
+        self._timeout = timeout
+        self._under_test = UnderTest()
+        self._stepping = stepping(Spots(by, self._under_test))
+        self._waits = Waits()
+        self._old_locks = OldLocks(self._under_test, [setup, *clients])
+        self._is_rehearsed = False
+        self.shared: Any = None
+        """What the clients of the last schedule shared."""
+
+    def run(self, choices: Choices, *, lines: bool = False) -> Run:  # noqa: ARG002 - it has them always
+        """Follow `choices`, and then let whoever runs run on as long as possible."""
+        self._waits.replace()
+        if not self._is_rehearsed:
+            self._is_rehearsed = True
+            rehearsal = self._follow(())  # what is imported, compiled or cached only once is so now
+            if rehearsal.stuck and not choices:
+                return rehearsal
+        return self._follow(choices)
+
+    def close(self) -> None:
+        """Put back all that was replaced. Clients that hang are left to themselves."""
+        self._stepping.off()
+        self._waits.restore()
+
+    def _follow(self, choices: Choices) -> Run:
+        relay = Relay(len(self._clients), choices, self._under_test)
+        self._old_locks.replace(relay)
+        try:
+            self._race_all(relay)
+        finally:
+            self._old_locks.restore()
+        return relay.let_go()
+
+    def _race_all(self, relay: Relay) -> None:
+        self.shared = self._made(relay)
+        self._under_test.include(self.shared)
+        threads = [self._thread(racer, client) for racer, client in zip(relay.racers, self._clients, strict=True)]
+        self._stepping.on()
+        collects = gc.isenabled()
+        gc.disable()  # what it finds to finalize, and when, is not the same twice
+        try:
+            for thread in threads:
+                thread.start()
+            relay.follow(self._timeout)
+        finally:
+            if collects:
+                gc.enable()
+        for thread in threads:
+            thread.join(0 if relay.run.stuck else self._timeout)
+
+    def _made(self, relay: Relay) -> Any:
+        """Make what is shared, with locks that take turns."""
+        here.relay = relay
+        try:
+            made = self._setup()
+        finally:
+            here.relay = None
+        return _awaited(made, relay) if inspect.isawaitable(made) else made
+
+    def _thread(self, racer: Racer, client: Callable[[Any], Any]) -> threading.Thread:
+        name = f"wfstate-client-{racer.number + 1}"
+        return threading.Thread(target=self._race, args=(racer, client, self.shared), name=name, daemon=True)
+
+    def _race(self, racer: Racer, client: Callable[[Any], Any], shared: Any) -> None:
+        racer.thread = threading.get_ident()
+        try:
+            racer.stand_by()
+            racer.relay.finish(racer, self._result(racer, client, shared))
+        except Abandoned:
+            return
+
+    def _result(self, racer: Racer, client: Callable[[Any], Any], shared: Any) -> Any:
+        PROGRESS.set(racer.progress)
+        here.relay, here.client = racer.relay, racer
+        self._stepping.enter()
+        try:
+            return call(client, shared)
+        except Abandoned:
+            raise
+        except BaseException as error:
+            return Failed(error, traceback.format_exc())
+        finally:
+            self._stepping.leave()
+            here.relay, here.client = None, None
+
+
+def _awaited(made: Any, relay: Relay) -> Any:
+    """Wait for what an async setup makes, in a thread of its own: an event loop may be running in this one."""
+    given: list[Any] = []
+
+    async def wait() -> Any:
+        return await made
+
+    def run() -> None:
+        here.relay = relay
+        try:
+            given.extend((asyncio.run(wait()), None))
+        except BaseException as error:
+            given.extend((None, error))
+
+    thread = threading.Thread(target=run, name="wfstate-setup", daemon=True)
+    thread.start()
+    thread.join()
+    value, error = given
+    if error is not None:
+        raise error
+    return value

@@ -1,0 +1,122 @@
+"""The audit hook: it hears of file operations that no stand-in announced, and says what cannot be seen.
+
+Python raises an audit event for many calls that touch files, whoever makes them, but lets nobody take a hook out
+again. So there is one, added with the first recorder; with none on, it returns at once.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import functools
+import mmap
+import os
+import sys
+import urllib.parse
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from pytest_wfstate.faults.record.active import switch
+from pytest_wfstate.faults.record.os_calls import CHANGING
+
+if TYPE_CHECKING:
+    from pytest_wfstate.faults.record.recorder import Recorder
+
+Heard = Callable[["Recorder", tuple[Any, ...]], None]
+
+
+@functools.cache
+def add_hook() -> None:
+    """Add the hook, once a process."""
+    sys.addaudithook(_hook)
+
+
+def _hook(event: str, args: tuple[Any, ...]) -> None:
+    recorder = switch.recorder
+    if recorder is None:
+        return
+    heard = _EVENTS.get(event)
+    if heard is not None and not switch.thread.announced:
+        heard(recorder, args)
+
+
+def _opened(recorder: Recorder, args: tuple[Any, ...]) -> None:
+    path, mode, flags = args
+    if flags & CHANGING or (isinstance(mode, str) and set(mode) & set("wax+")):
+        _note(recorder, "opened for writing", place(path, follow=True))
+
+
+def _changed(what: str, *paths: tuple[int, int]) -> Heard:
+    """Note a call that changes names; `paths` are the positions of each path and of its folder's descriptor."""
+
+    def heard(recorder: Recorder, args: tuple[Any, ...]) -> None:
+        for path, folder in paths:
+            _note(recorder, what, place(args[path], args[folder]))
+
+    return heard
+
+
+def _truncated(recorder: Recorder, args: tuple[Any, ...]) -> None:
+    _note(recorder, "truncated", place(args[0], follow=True))
+
+
+def _mapped(recorder: Recorder, args: tuple[Any, ...]) -> None:
+    fd, _, access, _ = args
+    shared = access in (0, mmap.ACCESS_WRITE)  # 0: to be written, and shared unless `flags` say no, which are not told
+    if fd >= 0 and shared and fcntl.fcntl(fd, fcntl.F_GETFL) & os.O_ACCMODE != os.O_RDONLY:
+        path = recorder.path_below(place(fd))
+        if path is not None:
+            recorder.log.cannot_see(f"{path} was mapped into memory by mmap: writes to such memory cannot be seen.")
+
+
+def _connected(recorder: Recorder, args: tuple[Any, ...]) -> None:
+    database = args[0]
+    text = os.fsdecode(database) if isinstance(database, (str, bytes, os.PathLike)) else ""
+    if text.startswith("file:"):
+        text = urllib.parse.unquote(urllib.parse.urlsplit(text).path)
+    if text and text != ":memory:" and recorder.path_below(place(text, follow=True)) is not None:
+        recorder.sqlite_opened(text)
+
+
+def _child(call: str) -> Heard:
+    return lambda recorder, _: recorder.started_child(call)
+
+
+def place(path: Any, folder: int = -1, *, follow: bool = False) -> str:
+    """Give the absolute path that a call means, with the links in it resolved, or "" if it means none."""
+    if isinstance(path, int):
+        path, follow = f"/proc/self/fd/{path}", True
+    try:
+        text = os.path.join(f"/proc/self/fd/{folder}" if folder >= 0 else os.getcwd(), os.fsdecode(path))
+        head, name = os.path.split(text.rstrip("/"))
+        return os.path.realpath(text) if follow else os.path.join(os.path.realpath(head), name)
+    except (OSError, TypeError, ValueError):
+        return ""  # the call will fail, too
+
+
+def _note(recorder: Recorder, what: str, place: str) -> None:
+    path = recorder.path_below(place)
+    if path is not None:
+        recorder.log.cannot_see(
+            f"{path} was {what} by a call that the recorder could not see: by native code, or by a function of Python "
+            "that the code under test had got hold of before recording began."
+        )
+
+
+_EVENTS: dict[str, Heard] = {
+    "open": _opened,
+    "os.rename": _changed("renamed", (0, 2), (1, 3)),
+    "os.remove": _changed("removed", (0, 1)),
+    "os.mkdir": _changed("made", (0, 2)),
+    "os.rmdir": _changed("removed", (0, 1)),
+    "os.link": _changed("linked", (1, 3)),
+    "os.symlink": _changed("made", (1, 2)),
+    "os.truncate": _truncated,
+    "mmap.__new__": _mapped,
+    "sqlite3.connect": _connected,
+    "os.fork": _child("os.fork"),
+    "os.forkpty": _child("os.forkpty"),
+    "os.posix_spawn": _child("os.posix_spawn"),
+    "os.exec": _child("os.exec"),
+    "os.system": _child("os.system"),
+    "subprocess.Popen": _child("subprocess or multiprocessing"),
+}

@@ -1,0 +1,265 @@
+"""Rebinding: put stand-ins wherever a loaded module keeps a reference to a real call, and put all of it back.
+
+`from os import replace`, `sync_open = open` and a decorator around `os.rename` (aiofiles has all three) each keep the
+real call under a name, in a closure, a default or a partial. Those of modules are found by looking into everything
+that a module defines; what is found is remembered for as long as the module has as many names as before.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import operator
+import os
+import sys
+import types
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+from pytest_wfstate.faults.trace.log import is_installed, is_users
+
+Swaps = dict[int, Any]
+"""The id of what is to be replaced, and what to put there."""
+
+_OURS = "pytest_wfstate.faults."
+_DEEPEST = 3
+_PLAIN = {str, int, bool, float, bytes, dict, list, tuple, set, frozenset, type(None), property, types.ModuleType}
+_SUPPORTS = (os.supports_dir_fd, os.supports_fd, os.supports_follow_symlinks, os.supports_effective_ids)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Place:
+    """Somewhere that a reference is kept."""
+
+    get: Callable[[], Any]
+    put: Callable[[Any], None]
+    old: Any
+    new: Any
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Found:
+    """What is to be exchanged, real calls and their stand-ins, and where modules keep it.
+
+    It holds in forks of the process as well, which then need not look.
+    """
+
+    pairs: list[tuple[Any, Any]]
+    swaps: Swaps
+    places: list[Place]
+
+
+@dataclasses.dataclass(slots=True)
+class _Known:
+    module: Any
+    names: int
+    places: list[Place]
+
+
+@dataclasses.dataclass(slots=True)
+class _Seen:
+    """The modules that were looked into: mostly nothing has changed, and that should be told quickly."""
+
+    modules: list[Any]
+    names: list[dict[str, Any]]
+    sizes: list[int]
+
+    @classmethod
+    def now(cls) -> _Seen:
+        modules = list(sys.modules.values())
+        names = [_names(module) for module in modules if _is_module(module)]
+        return cls(modules, names, list(map(len, names)))
+
+    def is_all(self) -> bool:
+        """Tell whether these are all there are, with as many names as then."""
+        now = list(sys.modules.values())
+        same = len(now) == len(self.modules) and all(map(operator.is_, now, self.modules))
+        return same and list(map(len, self.names)) == self.sizes
+
+
+class Rebinding:
+    """References to real calls, exchanged by `do` for stand-ins, where `find` found some, and put back by `undo`."""
+
+    def __init__(self) -> None:
+        self._known: dict[str, _Known] = {}
+        self._seen = _Seen([], [], [])
+        self._places: list[Place] = []
+        self._done: list[Place] = []
+        self._added: list[tuple[set[Any], Any]] = []
+        self._back: Swaps = {}
+
+    def find(self, pairs: Iterable[tuple[Any, Any]]) -> Found:
+        """Find the references of all modules, and leave them."""
+        pairs = list(pairs)
+        swaps = {id(real): new for real, new in pairs}
+        return Found(pairs, swaps, self._look(swaps))
+
+    def do(self, found: Found, frame: types.FrameType | None) -> None:
+        """Exchange what was found, and what functions hold that are local to the callers of `frame`."""
+        self._back = {id(new): real for real, new in found.pairs}
+        self._exchange(found.places)
+        for place in _local_places(frame, found.swaps):
+            self._exchange([place])
+        for real, new in found.pairs:
+            for supporting in _SUPPORTS:
+                if real in supporting:
+                    supporting.add(new)
+                    self._added.append((supporting, new))
+
+    def undo(self) -> None:
+        """Put everything back, also what modules imported since then have got hold of."""
+        for supporting, new in self._added:
+            supporting.discard(new)
+        for place in reversed(self._done):
+            if place.get() is place.new:
+                place.put(place.old)
+        self._added.clear()
+        self._done.clear()
+        if self._seen.is_all():
+            return
+        for name, module in list(sys.modules.items()):
+            if self._is_new(name, module):
+                for place in _places(name, _names(module), self._back):
+                    place.put(place.new)
+
+    def _exchange(self, places: list[Place]) -> None:
+        for place in places:
+            if place.get() is place.old:  # else somebody else put something there since
+                place.put(place.new)
+                self._done.append(place)
+
+    def _look(self, swaps: Swaps) -> list[Place]:
+        """Find the places in all modules, looking only into those that are new or have changed."""
+        if self._seen.is_all():
+            return self._places
+        known = {}
+        for name, module in list(sys.modules.items()):
+            if self._is_new(name, module):
+                names = _names(module)
+                known[name] = _Known(module, len(names), list(_places(name, names, swaps)))
+            elif name in self._known:
+                known[name] = self._known[name]
+        self._known = known
+        self._places = [place for module in known.values() for place in module.places]
+        self._seen = _Seen.now()
+        return self._places
+
+    def _is_new(self, name: str, module: Any) -> bool:
+        if not _is_module(module) or name.startswith(_OURS):
+            return False
+        known = self._known.get(name)
+        return known is None or known.module is not module or known.names != len(_names(module))
+
+
+def _is_module(module: Any) -> bool:
+    return issubclass(type(module), types.ModuleType)  # isinstance would wake up whatever is lazy
+
+
+def _names(module: Any) -> dict[str, Any]:
+    """Give the names of a module, without loading it if it is a lazy one."""
+    names: dict[str, Any] = object.__getattribute__(module, "__dict__")
+    return names
+
+
+def _places(name: str, names: dict[str, Any], swaps: Swaps) -> Iterator[Place]:
+    """Find every place in what a module defines."""
+    seen: set[int] = set()
+    for key, value in list(names.items()):
+        kind = type(value)
+        if id(value) in swaps:
+            yield _item(names, key, value, swaps[id(value)])
+        elif kind in _PLAIN:
+            continue
+        elif kind is types.FunctionType or kind is functools.partial:
+            yield from _places_in(value, swaps, seen)
+        elif issubclass(kind, type) and value.__module__ == name:  # isinstance would wake up whatever is lazy
+            yield from _places_in_class(value, swaps, seen)
+
+
+def _places_in_class(owner: type, swaps: Swaps, seen: set[int]) -> Iterator[Place]:
+    for key, value in list(vars(owner).items()):
+        if type(value) in _PLAIN:
+            continue
+        held = value.__func__ if isinstance(value, (staticmethod, classmethod)) else value
+        if id(held) not in swaps:
+            yield from _places_in(held, swaps, seen)
+        elif held is value or isinstance(value, staticmethod):
+            new = swaps[id(held)] if held is value else staticmethod(swaps[id(held)])
+            yield Place(functools.partial(_static, owner, key), functools.partial(setattr, owner, key), value, new)
+
+
+def _places_in(value: Any, swaps: Swaps, seen: set[int], depth: int = 0) -> Iterable[Place]:
+    """Find the places in a function or partial, and in those that it holds."""
+    kind = type(value)
+    if kind is types.FunctionType:
+        closure, defaults, keywords = value.__closure__, value.__defaults__, value.__kwdefaults__
+        if (closure or defaults or keywords) and id(value) not in seen:
+            seen.add(id(value))
+            return _places_in_function(value, swaps, seen, depth)
+    elif kind is functools.partial:
+        if id(value.func) in swaps or any(id(arg) in swaps for arg in value.args):
+            return [_partial(value, swaps)]
+        if depth < _DEEPEST:
+            return _places_in(value.func, swaps, seen, depth + 1)
+    return ()
+
+
+def _places_in_function(function: Any, swaps: Swaps, seen: set[int], depth: int) -> Iterator[Place]:
+    defaults, keywords = function.__defaults__, function.__kwdefaults__
+    if defaults and not swaps.keys().isdisjoint(map(id, defaults)):
+        yield _attribute(function, "__defaults__", defaults, _swapped(defaults, swaps))
+    for key, default in (keywords or {}).items():
+        if id(default) in swaps:
+            yield _item(keywords, key, default, swaps[id(default)])
+    for cell in function.__closure__ or ():
+        yield from _places_in_cell(cell, swaps, seen, depth)
+
+
+def _places_in_cell(cell: Any, swaps: Swaps, seen: set[int], depth: int) -> Iterator[Place]:
+    try:
+        held = cell.cell_contents
+    except ValueError:  # it is empty
+        return
+    if id(held) in swaps:
+        yield _attribute(cell, "cell_contents", held, swaps[id(held)])
+    elif depth < _DEEPEST:
+        yield from _places_in(held, swaps, seen, depth + 1)
+
+
+def _local_places(frame: types.FrameType | None, swaps: Swaps) -> Iterator[Place]:
+    """Find the places in functions that the user's running functions have defined, such as a workload in a test."""
+    seen: set[int] = set()
+    while frame is not None:
+        filename = frame.f_code.co_filename
+        if is_users(filename) and not is_installed(filename):
+            for value in list(frame.f_locals.values()):
+                yield from _places_in(value, swaps, seen)
+        frame = frame.f_back
+
+
+def _swapped(values: tuple[Any, ...], swaps: Swaps) -> tuple[Any, ...]:
+    return tuple(swaps.get(id(value), value) for value in values)
+
+
+def _item(names: dict[Any, Any], key: Any, old: Any, new: Any) -> Place:
+    return Place(functools.partial(names.get, key), functools.partial(names.__setitem__, key), old, new)
+
+
+def _attribute(owner: Any, name: str, old: Any, new: Any) -> Place:
+    return Place(functools.partial(getattr, owner, name), functools.partial(setattr, owner, name), old, new)
+
+
+def _static(owner: type, name: str) -> Any:
+    return vars(owner).get(name)
+
+
+def _partial(value: functools.partial[Any], swaps: Swaps) -> Place:
+    old = (value.func, value.args)
+    new = (swaps.get(id(value.func), value.func), _swapped(value.args, swaps))
+    now = [old]
+
+    def put(parts: tuple[Any, Any]) -> None:
+        value.__setstate__((*parts, value.keywords, value.__dict__))  # type: ignore[attr-defined]
+        now[0] = parts
+
+    return Place(lambda: now[0], put, old, new)

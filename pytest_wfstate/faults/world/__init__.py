@@ -1,0 +1,1 @@
+"""The outside world: objects that do not crash along with the workload."""

@@ -1,0 +1,117 @@
+"""Worlds over a pipe: they live in the process of the test, and a forked child asks for them there."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import inspect
+import multiprocessing.connection as connection
+import threading
+from collections.abc import Callable, ItemsView, KeysView, ValuesView
+from typing import Any, NoReturn
+
+from pytest_wfstate.faults.fork_pickle import dumps, loads
+from pytest_wfstate.faults.real_clock import now
+from pytest_wfstate.faults.world.world import Worlds
+
+Said = tuple[str, Any]
+TIMEOUT: Said = ("timeout", None)
+
+_ITSELF = "the world itself"  # stands for a result that must not cross to the child as a copy
+_ITERATORS = ("__iter__", "__reversed__")
+
+
+class WorldServer:
+    """The end of the pipe that the worlds are at."""
+
+    def __init__(self, pipe: connection.Connection, worlds: Worlds) -> None:
+        self._pipe = pipe
+        self._worlds = worlds
+
+    def hear(self, deadline: float) -> Said | None:
+        """Answer the child until it says something that is no question. None: it is gone."""
+        while self._pipe.poll(max(0.0, deadline - now())):
+            try:
+                kind, value = loads(self._pipe.recv_bytes())
+            except (EOFError, ConnectionResetError):
+                return None
+            if kind not in ("look", "effect"):
+                return kind, value
+            with contextlib.suppress(BrokenPipeError):
+                self._pipe.send_bytes(self._answer(self._look if kind == "look" else self._do, value))
+        return TIMEOUT
+
+    def _look(self, world: int, name: str, args: tuple[Any, ...] | None) -> tuple[Any, bool]:
+        found = self._worlds.look(world, name, args)
+        return list(found) if name in _ITERATORS else found, False
+
+    def _do(self, world: int, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, bool]:
+        result = self._worlds.do(world, name, args, kwargs)
+        is_async = inspect.isawaitable(result)
+        result = asyncio.run(_wait(result)) if is_async else result
+        if isinstance(result, KeysView | ValuesView | ItemsView):  # they look into a dict, which stays here
+            result = list(result)
+        return _ITSELF if result is self._worlds.target(world) else result, is_async
+
+    def _answer(self, work: Callable[..., tuple[Any, bool]], args: tuple[Any, ...]) -> bytes:
+        try:
+            value, is_async = work(*args)
+            return dumps(("gave", value, is_async, self._worlds.portable(args[0])))
+        except Exception as error:
+            return _dumped(error, self._worlds.portable(args[0]))
+
+
+class WorldClient:
+    """The other end: a way to the worlds for a child."""
+
+    def __init__(self, pipe: connection.Connection, worlds: Worlds) -> None:
+        self._pipe = pipe
+        self._lock = threading.Lock()
+        self._worlds = worlds
+
+    def call(self, world: int, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Ask for an effect."""
+        result = self._ask("effect", (world, name, args, kwargs))
+        return self._worlds.target(world) if result == _ITSELF else result
+
+    def look(self, world: int, name: str, args: tuple[Any, ...] | None) -> Any:
+        """Ask for what a world shows."""
+        found = self._ask("look", (world, name, args))
+        return iter(found) if name in _ITERATORS else found
+
+    def say(self, kind: str, value: Any) -> None:
+        """Say something that needs no answer."""
+        with self._lock:
+            self._pipe.send_bytes(dumps((kind, value)))
+
+    def _ask(self, kind: str, value: Any) -> Any:
+        with self._lock:
+            self._pipe.send_bytes(dumps((kind, value)))
+            said, result, more, state = loads(self._pipe.recv_bytes())
+            self._worlds.follow(value[0], state)
+        if said == "raised":
+            _raise(result, *more)
+        return _given(result) if more else result
+
+
+def _dumped(error: Exception, state: bytes | None) -> bytes:
+    """Pickle an exception by its parts: many cannot be made anew from their arguments."""
+    try:
+        return dumps(("raised", type(error), (error.args, vars(error)), state))
+    except Exception:
+        return dumps(("raised", RuntimeError, ((f"{type(error).__name__}: {error}",), {}), state))
+
+
+def _raise(kind: type[Exception], args: tuple[Any, ...], state: dict[str, Any]) -> NoReturn:
+    error = kind.__new__(kind, *args)
+    error.args = args
+    vars(error).update(state)
+    raise error
+
+
+async def _wait(result: Any) -> Any:
+    return await result
+
+
+async def _given(result: Any) -> Any:
+    return result

@@ -1,0 +1,262 @@
+"""The outside world: what does not crash with the process, such as a bank, a mail server, or a person.
+
+A world stands in for an object. Every method call on it is one effect in the trace, done in full or not at all; before
+each check it is put back to what it was at the crash. It lives in the test's process: a child that is to be killed
+reaches it through a pipe.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+from collections.abc import Awaitable, Callable
+from typing import Any, Protocol
+
+from pytest_wfstate.faults.fork_pickle import loads
+from pytest_wfstate.faults.trace.log import Log
+from pytest_wfstate.faults.trace.ops import Effect
+from pytest_wfstate.faults.world.state import WorldState, alike
+
+# Special methods are looked up on the type, so a stand-in needs its own. The first only look.
+_LOOKS = ("__len__", "__iter__", "__contains__", "__getitem__", "__bool__", "__eq__", "__str__", "__reversed__")
+_CHANGES = ("__call__", "__setitem__", "__delitem__", "__setattr__", "__next__")
+# What changes an object in place.
+_IN_PLACE = {
+    "__iadd__": "+=",
+    "__isub__": "-=",
+    "__imul__": "*=",
+    "__imatmul__": "@=",
+    "__itruediv__": "/=",
+    "__ifloordiv__": "//=",
+    "__imod__": "%=",
+    "__ipow__": "**=",
+    "__ilshift__": "<<=",
+    "__irshift__": ">>=",
+    "__iand__": "&=",
+    "__ixor__": "^=",
+    "__ior__": "|=",
+}
+_ACTS = (*_CHANGES, *_IN_PLACE, "__enter__", "__exit__", "__aenter__", "__aexit__")
+
+
+class Remote(Protocol):
+    """A way to the worlds, from another process."""
+
+    def call(self, world: int, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Call a method there and give its result, or raise its exception."""
+
+    def look(self, world: int, name: str, args: tuple[Any, ...] | None) -> Any:
+        """Give an attribute or, with `args`, what a special method gives."""
+
+    def ack(self, value: Any) -> None:
+        """Note a promise to the outside there."""
+
+
+Around = Callable[["WorldMethod", Callable[[], Any]], Any]
+
+
+class Worlds:
+    """The worlds of one test, in the order in which they were made."""
+
+    def __init__(self) -> None:
+        self.log: Log | None = None
+        """Where effects are noted; None while nothing is recorded."""
+        self.remote: Remote | None = None
+        """Set in a child: where the worlds really are."""
+        self.effects: list[str] | None = None
+        """Where effects are listed while there is a child."""
+        self.around: Around | None = None
+        """Makes the calls that do not come from the child, such as those of a server that the child talks to."""
+        self._worlds: list[_World] = []
+
+    def add(self, target: Any, save: Callable[[], Any] | None, load: Callable[[Any], None] | None) -> Any:
+        """Give a stand-in for `target`.
+
+        Raises:
+            CannotCopy: its state cannot be kept.
+        """
+        if (save is None) != (load is None):
+            raise TypeError("crash.world takes save= and load= together: one gives the state, the other puts it back.")
+        world = _World(len(self._worlds), target, WorldState(target, save, load), is_here=self.remote is not None)
+        world.stand_in = _stand_in(world, self)
+        self._worlds.append(world)
+        return world.stand_in
+
+    def states(self) -> list[Any]:
+        """Copy the state of every world."""
+        return [world.state.copy() for world in self._worlds]
+
+    def put_back(self, states: list[Any]) -> None:
+        """Put every world back to a state that `states` gave. Worlds made later are left alone."""
+        for world, state in zip(self._worlds, states, strict=False):
+            world.state.put_back(state)
+
+    def changed_unseen(self, states: list[Any]) -> list[str]:
+        """Tell which worlds are not in the state that their effects led to: they were changed behind the stand-in."""
+        return [
+            f"{world.target!r} was changed behind its stand-in, which notes only its own methods: make a world of the "
+            "part that is changed, such as crash.world(client.refunds), or give it a method for that"
+            for world, state in zip(self._worlds, states, strict=False)
+            if not alike(world.state.copy(), state)
+        ]
+
+    def target(self, number: int) -> Any:
+        """Give the object that a world stands in for."""
+        return self._worlds[number].target
+
+    def portable(self, number: int) -> bytes | None:
+        """Pickle the state of a world for a child, if that can be done."""
+        return self._worlds[number].state.portable()
+
+    def follow(self, number: int, state: bytes | None) -> None:
+        """Bring the copy of a world that a child has up to date, for who looks at the object itself."""
+        if state is not None:
+            self._worlds[number].state.put_back(loads(state))
+
+    def follow_all(self, states: list[bytes | None]) -> None:
+        """Bring the copies of all worlds that a child has up to date."""
+        for world, state in zip(self._worlds, states, strict=False):  # others were made by the workload
+            self.follow(world.number, state)
+
+    def all_portable(self) -> list[bytes | None]:
+        """Pickle the states of all worlds for a child, as far as that can be done."""
+        return [world.state.portable() for world in self._worlds]
+
+    def read(self, number: int, name: str) -> Any:
+        """Give an attribute of a world; a method is one that notes an effect when it is called."""
+        target, remote = self._worlds[number].target, self._remote(number)
+        if remote is not None and not callable(getattr(target, name, None)):
+            return remote.look(number, name, None)
+        value = getattr(target, name)
+        return WorldMethod(self, number, name) if callable(value) else value
+
+    def look(self, number: int, name: str, args: tuple[Any, ...] | None) -> Any:
+        """Give an attribute or, with `args`, what a special method gives. That is no effect."""
+        remote = self._remote(number)
+        if remote is not None:
+            return remote.look(number, name, args)
+        found = getattr(self._worlds[number].target, name)
+        return found if args is None else found(*args)
+
+    def call(self, number: int, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Call a method of a world, and note the effect."""
+        remote = self._remote(number)
+        if remote is not None:
+            result = remote.call(number, name, args, kwargs)
+        elif self.around is not None:
+            result = self.around(WorldMethod(self, number, name), lambda: self.do(number, name, args, kwargs))
+        else:
+            result = self.do(number, name, args, kwargs)
+        world = self._worlds[number]
+        return world.stand_in if result is world.target else result
+
+    def do(self, number: int, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Call a method of a world that is in this process, and note the effect."""
+        world = self._worlds[number]
+        method = getattr(world.target, name)
+        text = _text(world.target, name, args, kwargs)
+        if self.log is None:
+            return self._done(world, text, lambda: method(*args, **kwargs))
+        with self.log.lock:
+            return self._done(world, text, lambda: method(*args, **kwargs))
+
+    def _remote(self, number: int) -> Remote | None:
+        return None if self._worlds[number].is_here else self.remote
+
+    def _done(self, world: _World, text: str, call: Callable[[], Any]) -> Any:
+        try:
+            result = call()
+        except BaseException as error:
+            self._note(world, f"{text} raised {type(error).__name__}")
+            raise
+        if inspect.isawaitable(result):
+            return self._awaited(world, text, result)
+        self._note(world, text)
+        return result
+
+    async def _awaited(self, world: _World, text: str, result: Awaitable[Any]) -> Any:
+        try:
+            value = await result
+        except BaseException as error:
+            self._note(world, f"{text} raised {type(error).__name__}")
+            raise
+        self._note(world, text)
+        return value
+
+    def _note(self, world: _World, text: str) -> None:
+        if self.effects is not None:
+            self.effects.append(text)
+        if self.log is not None:
+            self.log.add(Effect(world.number, text, world.state.copy(), self.log.line()))
+
+
+@dataclasses.dataclass(slots=True)
+class _World:
+    """One object of the outside, how to keep its state, and what stands in for it."""
+
+    number: int
+    target: Any
+    state: WorldState
+    is_here: bool
+    """Whether it was made in a child, and is nowhere else."""
+    stand_in: Any = None
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class WorldMethod:
+    """A method of a world, to be called, or to name the point right before or after it."""
+
+    worlds: Worlds
+    world: int
+    name: str
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Call it."""
+        return self.worlds.call(self.world, self.name, args, kwargs)
+
+
+def _stand_in(world: _World, worlds: Worlds) -> Any:
+    """Make an object that passes for the world's: its class has the special methods that the real one has."""
+
+    def act(name: str) -> Callable[..., Any]:
+        return lambda _, *args, **kwargs: worlds.call(world.number, name, args, kwargs)
+
+    def look(name: str) -> Callable[..., Any]:
+        return lambda _, *args: worlds.look(world.number, name, args)
+
+    def refuse(operator: str) -> Callable[..., Any]:
+        # An object that only has __add__ is not changed by `+=`: another one takes its place, which is no world.
+        def refusing(_: Any, value: Any) -> Any:
+            raise TypeError(
+                f"`{operator} {value!r}` would not change the world {world.target!r}, but put another object in the "
+                "place of its stand-in. Give it a method that changes it, and call that."
+            )
+
+        return refusing
+
+    real = type(world.target)
+    members: dict[str, Any] = {name: look(name) for name in _LOOKS if hasattr(real, name)}
+    members |= {name: refuse(_IN_PLACE[name]) for name in _IN_PLACE if hasattr(real, f"__{name[3:]}")}
+    members |= {name: act(name) for name in _ACTS if hasattr(real, name)}
+    members["__getattr__"] = lambda _, name: worlds.read(world.number, name)
+    members["__repr__"] = lambda _: repr(world.target)
+    members["__hash__"] = object.__hash__
+    members["__class__"] = property(lambda _: real)  # for isinstance
+    return type(f"World[{real.__name__}]", (), members)()
+
+
+def _text(target: Any, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
+    """Say what a call does, as it stands in the code that makes it."""
+    shown = [repr(arg) for arg in args] + [f"{key}={value!r}" for key, value in kwargs.items()]
+    if name in _IN_PLACE:
+        return f"{_IN_PLACE[name]} {shown[0]}"
+    match name:
+        case "__setitem__":
+            return f"[{shown[0]}] = {shown[1]}"
+        case "__delitem__":
+            return f"del [{shown[0]}]"
+        case "__setattr__":
+            return f"{args[0]} = {shown[1]}"
+        case "__call__":
+            name = getattr(target, "__name__", type(target).__name__)
+    return f"{name}({', '.join(shown)})"

@@ -1,0 +1,1 @@
+"""What the fixtures hand out: the crash lab and the race lab."""

@@ -1,0 +1,252 @@
+"""The crash lab, as a test sees it: the `crash` fixture."""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+from collections.abc import Callable, Sequence
+from typing import Any, Literal
+
+from pytest_wfstate.faults.crash.explorer import CheckFails, Exploration, Explorer, NotMeasured, Task
+from pytest_wfstate.faults.crash.io_errors import ERRORS, ErrorRun
+from pytest_wfstate.faults.crash.kill import NeverReached, kill
+from pytest_wfstate.faults.crash.points import Event, Point, need_point
+from pytest_wfstate.faults.crash.report import CrashBug, ErrorBug
+from pytest_wfstate.faults.disk.home import Disk, NoRealDisk
+from pytest_wfstate.faults.disk.losses import Model
+from pytest_wfstate.faults.disk.models import MODELS
+from pytest_wfstate.faults.drive import Steps, acall, arun, call, run
+from pytest_wfstate.faults.replay_id import TraceChanged
+from pytest_wfstate.faults.trace.ops import Ack
+from pytest_wfstate.faults.world.state import CannotCopy
+from pytest_wfstate.faults.world.world import Worlds
+from pytest_wfstate.labs.settings import Lab, Settings, Unmeasured, need_measured, need_no_loop
+
+# A failure is shown at the line of the test that asked for it.
+__tracebackhide__ = True
+
+__all__ = [
+    "CannotCopy",
+    "CheckFails",
+    "Crash",
+    "CrashBug",
+    "Disk",
+    "ErrorBug",
+    "Exploration",
+    "NeverReached",
+    "NoRealDisk",
+    "NotMeasured",
+    "TraceChanged",
+]
+
+Workload = Callable[..., Any]
+Children = Literal["forbid", "readonly"]
+
+UNMEASURED = ("fail", "skip")
+
+
+class Crash(Lab):
+    """Crashes code that writes files, everywhere it can crash.
+
+    A *workload* is called with a folder, home, and does its work there. A *check* is called with a `Disk` that a crash
+    left, and raises if that is not acceptable. Both may be async.
+    """
+
+    def __init__(self, settings: Settings | None = None) -> None:
+        super().__init__(settings)
+        self._worlds = Worlds()
+
+    def explore(
+        self,
+        workload: Workload,
+        check: Workload,
+        *,
+        setup: Workload | None = None,
+        model: Model | None = None,
+        depth: int = 1,
+        unmeasured: Unmeasured = "fail",
+        children: Children = "forbid",
+    ) -> Exploration:
+        """Run `workload` once, derive every disk that a crash could have left, and check each.
+
+        Raises:
+            CrashBug: the check does not accept one of them.
+            NotMeasured: the lab could not see what the workload did.
+        """
+        need_no_loop("crash", "explore")
+        _known("unmeasured", unmeasured, UNMEASURED)
+        explorer = Explorer(self._task(workload, check, setup, model=model, depth=depth, children=children))
+        with self._telling(explorer.result):
+            run(explorer.steps())
+        need_measured(explorer.result, unmeasured)
+        return explorer.result
+
+    async def aexplore(
+        self,
+        workload: Workload,
+        check: Workload,
+        *,
+        setup: Workload | None = None,
+        model: Model | None = None,
+        depth: int = 1,
+        unmeasured: Unmeasured = "fail",
+        children: Children = "forbid",
+    ) -> Exploration:
+        """Do what `explore` does, on the running event loop."""
+        _known("unmeasured", unmeasured, UNMEASURED)
+        explorer = Explorer(self._task(workload, check, setup, model=model, depth=depth, children=children))
+        with self._telling(explorer.result):
+            await arun(explorer.steps())
+        need_measured(explorer.result, unmeasured)
+        return explorer.result
+
+    def errors(
+        self,
+        workload: Workload,
+        check: Workload,
+        *,
+        setup: Workload | None = None,
+        errors: Sequence[str] = ERRORS,
+        unmeasured: Unmeasured = "fail",
+    ) -> Exploration:
+        """Let each file operation fail in turn, with each error, and check what the workload leaves.
+
+        Raises:
+            ErrorBug: the check does not accept a disk.
+            NotMeasured: the lab could not see what the workload did.
+        """
+        need_no_loop("crash", "errors")
+        _known("unmeasured", unmeasured, UNMEASURED)
+        work = ErrorRun(self._task(workload, check, setup), errors)
+        with self._telling(work.result):
+            run(work.steps())
+        need_measured(work.result, unmeasured)
+        return work.result
+
+    async def aerrors(
+        self,
+        workload: Workload,
+        check: Workload,
+        *,
+        setup: Workload | None = None,
+        errors: Sequence[str] = ERRORS,
+        unmeasured: Unmeasured = "fail",
+    ) -> Exploration:
+        """Do what `errors` does, on the running event loop."""
+        _known("unmeasured", unmeasured, UNMEASURED)
+        work = ErrorRun(self._task(workload, check, setup), errors)
+        with self._telling(work.result):
+            await arun(work.steps())
+        need_measured(work.result, unmeasured)
+        return work.result
+
+    def kill(self, workload: Workload, *, at: Point, setup: Workload | None = None, timeout: float = 30) -> Disk:
+        """Run `workload` in a child that really dies, by SIGKILL, at a point; give the disk that it left.
+
+        Raises:
+            NeverReached: the child did not come to the point.
+        """
+        need_no_loop("crash", "kill")
+        need_point(at)
+        home = self._home()
+        if setup is not None:
+            call(setup, home.path)
+        return kill(workload, at, home, self._worlds, timeout)
+
+    async def akill(self, workload: Workload, *, at: Point, setup: Workload | None = None, timeout: float = 30) -> Disk:
+        """Do what `kill` does, from a running event loop. `setup` runs on it, and it goes on while the child lives."""
+        need_point(at)
+        home = self._home()
+        if setup is not None:
+            await acall(setup, home.path)
+        return await asyncio.to_thread(kill, workload, at, home, self._worlds, timeout)
+
+    def points(self, workload: Workload, *, setup: Workload | None = None) -> list[str]:
+        """List what `workload` does, one line per file operation: each is a point to die before or after."""
+        need_no_loop("crash", "points")
+        lines: list[str] = run(self._points(workload, setup))
+        return lines
+
+    async def apoints(self, workload: Workload, *, setup: Workload | None = None) -> list[str]:
+        """Do what `points` does, on the running event loop."""
+        lines: list[str] = await arun(self._points(workload, setup))
+        return lines
+
+    @staticmethod
+    def before(what: str | Callable[..., Any], pattern: str = "*", *, nth: int = 1) -> Point:
+        """Name the point right before a file operation, or a call of a function."""
+        return Point(None, Event(what, pattern), nth)
+
+    @staticmethod
+    def after(what: str | Callable[..., Any], pattern: str = "*", *, nth: int = 1) -> Point:
+        """Name the point right after a file operation, or when a function has returned."""
+        return Point(Event(what, pattern), None, nth)
+
+    @staticmethod
+    def between(first: str | Callable[..., Any], last: str | Callable[..., Any], *, nth: int = 1) -> Point:
+        """Name the point right before `last`, once `first` is done."""
+        return Point(Event(first), Event(last), nth)
+
+    def world(
+        self,
+        target: Any,
+        *,
+        save: Callable[[], Any] | None = None,
+        load: Callable[[Any], None] | None = None,
+    ) -> Any:
+        """Give a stand-in for an object of the outside world, which does not crash with the workload.
+
+        Each method call on it is one effect. Before each check it is put back to what it was at the crash.
+        """
+        return self._worlds.add(target, save, load)
+
+    def ack(self, value: Any = None) -> None:
+        """Promise something to the outside: from now on, no crash may undo it. For use in a workload."""
+        if self._worlds.remote is not None:
+            self._worlds.remote.ack(value)
+        elif self._worlds.log is not None:
+            try:
+                kept = copy.deepcopy(value)
+            except Exception as error:
+                raise CannotCopy(f"{value!r} cannot be acknowledged: it cannot be copied ({error}).") from error
+            self._worlds.log.add(Ack(kept, self._worlds.log.line()))
+
+    def _points(self, workload: Workload, setup: Workload | None) -> Steps:
+        return Explorer(self._task(workload, lambda _: None, setup, model="kill")).points()
+
+    def _task(
+        self,
+        workload: Workload,
+        check: Workload,
+        setup: Workload | None,
+        *,
+        model: Model | None = None,
+        depth: int = 1,
+        children: Children = "forbid",
+    ) -> Task:
+        settings = self._settings
+        model = settings.model if model is None else model
+        _known("model", model, MODELS)
+        if depth not in (1, 2):
+            raise ValueError(f"depth is {depth!r}. It is 1 (crash the workload) or 2 (crash the recovery as well).")
+        return Task(
+            workload=workload,
+            check=check,
+            setup=setup,
+            model=model,
+            depth=depth,
+            home=self._home(),
+            worlds=self._worlds,
+            bounds=self._bounds,
+            children=children,
+            test=settings.test,
+            ordinal=self._explorations + 1,
+            replay=settings.replay,
+            keep=settings.keep,
+            progress=settings.progress,
+        )
+
+
+def _known(name: str, value: object, known: Sequence[str]) -> None:
+    if value not in known:
+        raise ValueError(f"{name} is {value!r}, which is unknown. One of: {', '.join(known)}.")

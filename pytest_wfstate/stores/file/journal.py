@@ -1,0 +1,357 @@
+"""Journals: files that hold a whole document, then one checksummed line per change to it.
+
+A mark, a step or a snapshot costs one appended line and one fsync, however long the run is. Each line is eight
+hexadecimal digits of CRC-32, a space, and JSON. The first line holds the document as it was when the file was
+written, with a random `generation`. Where other programs write a document alone, that is read as well.
+
+What may be found after a crash: the last line is bad, because its writer died before it was acknowledged. It is
+passed over by readers and cut off by the next writer. A bad line *before* a good one was good once, so it is damage:
+`CorruptRecord`, with file and offset.
+
+A handle keeps what it has read, and reads only what is new. It trusts what it kept while the file's generation and
+the checksum of the last line it read still stand where they stood.
+"""
+
+from __future__ import annotations
+
+import collections
+import contextlib
+import os
+import re
+import secrets
+import zlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Generic, NamedTuple, Protocol, Self, TypeVar
+
+from pydantic import ValidationError
+
+from pytest_wfstate.contracts.records import Record, explain
+from pytest_wfstate.errors import CorruptRecord
+from pytest_wfstate.stores.file.folder import Folder, Held, write_all
+from pytest_wfstate.stores.file.names import stem
+
+_MOST_KEPT = 64  # documents that one handle keeps parsed
+_LEAST_CHANGES = 64  # below this, compaction is not worth its two fsyncs
+# How a change's line starts. No text within one can hold it: a quote in it is escaped, and none ends before a letter.
+_START = re.compile(rb'[0-9a-f]{8} \{"[a-z]')
+_OPENING = b'{"generation":"'
+_HEAD = len(b"00000000 ") + len(_OPENING) + 16  # enough of the first line to tell one generation from another
+_LINE_HEAD = len(b"00000000 ")
+
+
+class Document(Protocol):
+    """What a journal holds: a record that can take changes."""
+
+    @classmethod
+    def blank(cls, *ids: str) -> Self:
+        """Make the document that the first change starts from."""
+
+    @classmethod
+    def from_json(cls, text: str | bytes, where: object) -> Self:
+        """Read a document back."""
+
+    def to_json(self) -> str:
+        """Write the whole document."""
+
+    def ids(self) -> tuple[str, ...]:
+        """Tell whose document this is."""
+
+    def apply(self, change: bytes | str) -> None:
+        """Take one change, given as JSON."""
+
+    def size(self) -> int:
+        """Count the items in it, by which compaction is judged."""
+
+
+D = TypeVar("D", bound=Document)
+
+
+@dataclass(slots=True)
+class _Entry(Generic[D]):
+    """What a handle has read of one file: the document, and how far it came."""
+
+    document: D
+    head: bytes  # of the first line; empty if the file is a document alone
+    items: int  # in the document of the first line
+    changes: int = 0
+    last: int = 0  # where the last good line starts
+    last_head: bytes = b""
+    end: int = 0  # where it ends
+
+    def reach(self) -> Reach:
+        """Tell how far it came."""
+        return Reach(self.head, self.last_head, self.end)
+
+
+class Reach(NamedTuple):
+    """A state of one file, told from every other by its generation, the checksum of its last line, and its length."""
+
+    head: bytes
+    last_head: bytes
+    end: int
+
+
+class Journal(Generic[D]):
+    """All journals of one kind in a folder."""
+
+    def __init__(self, folder: Folder, suffix: str, document: type[D], *, may_stand_alone: bool = False) -> None:
+        self._folder = folder
+        self._suffix = suffix
+        self._document = document
+        self._may_stand_alone = may_stand_alone  # the document, in a file that another program wrote
+        # An entry is taken out while it is in use, so that no two threads share one: who finds none reads the file.
+        self._kept: collections.OrderedDict[str, _Entry[D]] = collections.OrderedDict()
+        # What this handle knows to be on the disk of each file, its name included. Readers have no part in it.
+        self._durable: collections.OrderedDict[str, Reach] = collections.OrderedDict()
+
+    def forget(self) -> None:
+        """Drop everything kept in memory."""
+        self._kept.clear()
+        self._durable.clear()
+
+    @contextlib.contextmanager
+    def view(self, *ids: str) -> Iterator[D | None]:
+        """Look at a document, or None if there is none. It is to be copied from, not changed."""
+        name = self._name(ids)
+        try:
+            entry = self._read(name, ids)
+        except CorruptRecord:
+            # A reader takes no lock, so a writer may have cut and appended while it read. Then this look differs.
+            with self._folder.shared():
+                entry = self._read(name, ids)
+        yield None if entry is None else entry.document
+        if entry is not None:
+            _keep(self._kept, name, entry)
+
+    @contextlib.contextmanager
+    def edit(self, *ids: str) -> Iterator[Edit[D]]:
+        """Look at a document, blank if there is none, under the lock, to change it."""
+        name = self._name(ids)
+        with self._folder.exclusive() as held:
+            entry = self._read(name, ids)
+            document = self._document.blank(*ids) if entry is None else entry.document
+            edit = Edit(held, name, entry, document, self._durable.pop(name, None))
+            try:
+                yield edit
+                edit.acknowledge()
+            finally:
+                if edit.entry is not None:
+                    _keep(self._kept, name, edit.entry)
+                    if edit.durable is not None:
+                        _keep(self._durable, name, edit.durable)
+
+    def write(self, document: D) -> None:
+        """Put a whole document in the place of the file, whatever was there."""
+        name = self._name(document.ids())
+        with self._folder.exclusive() as held:
+            entry = _write(held, name, document)
+            _keep(self._kept, name, entry)
+            _keep(self._durable, name, entry.reach())
+
+    def delete(self, *ids: str) -> None:
+        """Remove the file, whatever is in it."""
+        name = self._name(ids)
+        self._kept.pop(name, None)
+        self._durable.pop(name, None)
+        if self._folder.exists():
+            with self._folder.exclusive() as held:
+                held.unlink(name + ".tmp", name)
+                held.sync()
+
+    def _name(self, ids: tuple[str, ...]) -> str:
+        return stem(*ids) + self._suffix
+
+    def _read(self, name: str, ids: tuple[str, ...]) -> _Entry[D] | None:
+        entry = self._kept.pop(name, None)
+        where = self._folder.path(name)
+        try:
+            fd = os.open(where, os.O_RDONLY)
+        except FileNotFoundError:
+            return None
+        try:
+            if entry is None or not _still_holds(entry, fd):
+                entry = self._first(_read_at(fd, 0), where)
+            else:
+                _follow(entry, _read_at(fd, entry.end), where)
+        finally:
+            os.close(fd)
+        if entry.document.ids() != ids:
+            raise CorruptRecord(
+                where, f"it is a record of {'/'.join(entry.document.ids())!r}, not of {'/'.join(ids)!r}"
+            )
+        return entry
+
+    def _first(self, data: bytes, where: object) -> _Entry[D]:
+        """Read a file from its start."""
+        if self._may_stand_alone and data.startswith(b"{"):
+            document = self._document.from_json(data, where)
+            return _Entry(document, b"", document.size(), end=len(data))
+        length = data.find(b"\n") + 1
+        body = _body(data[:length])
+        if body is None or not body.startswith(_OPENING):
+            raise CorruptRecord(where, "its first line, which holds the document, is damaged or cut short")
+        start = _HEAD - _LINE_HEAD + len(b'","document":')
+        document = self._document.from_json(body[start:-1], where)
+        entry = _Entry(document, data[:_HEAD], document.size(), end=length, last_head=data[:_LINE_HEAD])
+        _follow(entry, data[length:], where)
+        return entry
+
+
+class Edit(Generic[D]):
+    """A document under the lock, and the changes made to it."""
+
+    def __init__(self, held: Held, name: str, entry: _Entry[D] | None, document: D, durable: Reach | None) -> None:
+        self._held = held
+        self._name = name
+        self.entry = entry
+        self.document = document
+        self.durable = durable
+
+    def apply(self, change: Record) -> None:
+        """Change the document and the file, in one step for everybody else."""
+        # If anything fails, what is in memory is not what is on the disk: it is not kept.
+        entry, self.entry = self.entry, None
+        line = change.to_json()
+        self.document.apply(line)
+        if entry is None or not entry.head or entry.changes >= max(_LEAST_CHANGES, entry.items):
+            entry = _write(self._held, self._name, self.document)
+        else:
+            self._append(entry, _line(line.encode()))
+        self.entry, self.durable = entry, entry.reach()
+
+    def _append(self, entry: _Entry[D], line: bytes) -> None:
+        fd = os.open(self._held.path(self._name), os.O_RDWR)
+        try:
+            if os.fstat(fd).st_size > entry.end:  # a line that its writer did not live to finish
+                self._cut(fd, entry)
+            elif self.durable != entry.reach():
+                # Of two lines that share an fsync a power cut may keep the second alone, which is damage.
+                self._sync(fd, entry)
+            os.lseek(fd, entry.end, os.SEEK_SET)
+            try:
+                write_all(fd, line)
+                self._sync(fd, entry)
+            except BaseException:
+                with contextlib.suppress(OSError):  # nobody was told of this line
+                    self._cut(fd, entry)
+                raise
+        finally:
+            os.close(fd)
+        self._sync_name(entry)
+        entry.last, entry.last_head, entry.end = entry.end, line[:_LINE_HEAD], entry.end + len(line)
+        entry.changes += 1
+
+    def acknowledge(self) -> None:
+        """Make sure that what this handle saw is on the disk, even where it had nothing to add.
+
+        The writer of the line or the file it saw may have died before its fsync.
+        """
+        if self.entry is None or self.durable == self.entry.reach():
+            return
+        fd = os.open(self._held.path(self._name), os.O_RDONLY)
+        try:
+            self._sync(fd, self.entry)
+        finally:
+            os.close(fd)
+        self._sync_name(self.entry)
+        if self.entry.head:  # a document alone cannot be told from another of its length
+            self.durable = self.entry.reach()
+
+    def _cut(self, fd: int, entry: _Entry[D]) -> None:
+        """Cut the file back to its last good line, for good."""
+        os.ftruncate(fd, entry.end)
+        self._sync(fd, entry)
+
+    def _sync(self, fd: int, entry: _Entry[D]) -> None:
+        """Wait until the file is on the disk; if that fails, put a copy in its place, up to the last good line."""
+        try:
+            self._held.folder.sync(fd)
+        except BaseException:
+            # What could not be written counts as written from now on (fsync(2)): no later fsync would do it.
+            with contextlib.suppress(OSError):
+                self._held.replace(self._name, _renewed(_read_at(fd, 0, entry.end)))
+            raise
+
+    def _sync_name(self, entry: _Entry[D]) -> None:
+        """Wait until the file's name is on the disk, unless this handle has done so before."""
+        if self.durable is None or self.durable.head != entry.head:
+            self._held.sync()
+
+
+def _write(held: Held, name: str, document: D) -> _Entry[D]:
+    line = _line(_opening() + b'","document":%s}' % document.to_json().encode())
+    held.replace(name, line)
+    return _Entry(document, line[:_HEAD], document.size(), last_head=line[:_LINE_HEAD], end=len(line))
+
+
+def _renewed(data: bytes) -> bytes:
+    """Give a file's content a generation of its own: others may know the name of the old one to be on the disk."""
+    length = data.find(b"\n") + 1
+    return _line(_opening() + data[_HEAD : length - 1]) + data[length:] if _body(data[:length]) else data
+
+
+def _opening() -> bytes:
+    return _OPENING + secrets.token_hex(8).encode()
+
+
+def _follow(entry: _Entry[D], data: bytes, where: object) -> None:
+    """Apply the lines in `data`, which starts at the end of what was read before."""
+    start = 0
+    while start < len(data):
+        end = data.find(b"\n", start) + 1 or len(data)
+        body = _body(data[start:end])
+        if body is None:
+            if end < len(data) or _holds_a_line(data[start + 1 :]):
+                raise CorruptRecord(where, f"the line at offset {entry.end} is damaged, and there are lines after it")
+            return
+        try:
+            entry.document.apply(body)
+        except ValidationError as error:
+            raise CorruptRecord(where, f"the line at offset {entry.end} is no change: {explain(error)}") from error
+        entry.last, entry.last_head = entry.end, data[start : start + _LINE_HEAD]
+        entry.end += end - start
+        entry.changes += 1
+        start = end
+
+
+def _still_holds(entry: _Entry[D], fd: int) -> bool:
+    return (
+        entry.head != b""
+        and _read_at(fd, 0, _HEAD) == entry.head
+        and _read_at(fd, entry.last, _LINE_HEAD) == entry.last_head
+        and os.fstat(fd).st_size >= entry.end
+    )
+
+
+def _line(body: bytes) -> bytes:
+    return b"%08x %s\n" % (zlib.crc32(body), body)
+
+
+def _body(line: bytes) -> bytes | None:
+    """Give the JSON of a line, or None if the line is bad."""
+    body = line[_LINE_HEAD:-1]
+    return body if _line(body) == line else None
+
+
+def _holds_a_line(data: bytes) -> bool:
+    """Tell whether a good line ends `data`: then a flipped bit ate the line break before it."""
+    return data.endswith(b"\n") and any(_body(data[match.start() :]) is not None for match in _START.finditer(data))
+
+
+def _read_at(fd: int, offset: int, length: int | None = None) -> bytes:
+    os.lseek(fd, offset, os.SEEK_SET)
+    if length is not None:
+        return os.read(fd, length)
+    parts = []
+    while part := os.read(fd, 1 << 20):
+        parts.append(part)
+    return b"".join(parts)
+
+
+def _keep(kept: collections.OrderedDict[str, Any], name: str, value: object) -> None:
+    """Keep one more, and let go of the oldest."""
+    kept[name] = value
+    if len(kept) > _MOST_KEPT:
+        with contextlib.suppress(KeyError):  # another thread emptied it
+            kept.popitem(last=False)

@@ -1,0 +1,1 @@
+"""The clauses that hurt a store: crashes, races, lost servers, corrupt records."""

@@ -1,0 +1,262 @@
+"""Advice: the fsync that is missing, where, and what it would mend."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+from pytest_wfstate import Crash, CrashBug, Disk
+from pytest_wfstate.faults.crash.advice import first_mend
+from pytest_wfstate.faults.crash.explorer import PROFILES, Bounds
+from pytest_wfstate.faults.disk.losses import Model
+from pytest_wfstate.faults.disk.models import MODELS, cuts
+from pytest_wfstate.faults.disk.states import Life, Tally, distinct_states
+from pytest_wfstate.faults.trace.ops import Trace
+from tests.unit.faults.conftest import Lab
+from tests.unit.faults.disk import protocols
+from tests.unit.faults.disk.notes import (
+    append,
+    read,
+    save,
+    save_without_file_fsync,
+    save_without_folder_fsync,
+    save_without_fsync,
+    sync,
+    write,
+)
+from tests.unit.faults.disk.test_models import every_state, traces
+
+Save = Callable[[Path, str], None]
+
+
+def bug(crash: Crash, save: Save, model: Model = "posix") -> str:
+    """What is reported of a way to save one note, with the places of the code taken out."""
+
+    def workload(home: Path) -> None:
+        save(home, "text")
+        crash.ack("text")
+
+    def check(disk: Disk) -> None:
+        found = read(disk.home)
+        assert found == "text" or (found is None and not disk.acked)
+
+    with pytest.raises(CrashBug) as caught:
+        crash.explore(workload, check, model=model)
+    return re.sub(r" \([^ ]*\.py:\d+\)", "", str(caught.value))
+
+
+def counts(text: str) -> tuple[int, int]:
+    """How many disks break the check with the fsync that is advised, and without."""
+    found = re.search(r"With it (\d+) of \d+ disks break the check, without it (\d+) of", text)
+    assert found is not None
+    return int(found[1]), int(found[2])
+
+
+@pytest.mark.parametrize("model", ["ext4", "xfs", "posix"])
+def test_of_the_file_before_the_rename(crash: Crash, model: Model) -> None:
+    text = bug(crash, save_without_file_fsync, model)
+    assert "An fsync of note.tmp before rename note.tmp to note would make this state impossible." in text
+    after, before = counts(text)
+    assert after == 0 < before
+
+
+@pytest.mark.parametrize("model", ["ext4", "xfs", "posix"])
+def test_of_the_folder_after_the_rename(crash: Crash, model: Model) -> None:
+    text = bug(crash, save_without_folder_fsync, model)
+    assert "An fsync of the folder (home) after rename note.tmp to note would make this state impossible." in text
+    after, before = counts(text)
+    assert after == 0 < before
+
+
+def test_of_the_file_after_an_append(crash: Crash) -> None:
+    def workload(home: Path) -> None:
+        append(home / "log", "one")
+        crash.ack()
+
+    def check(disk: Disk) -> None:
+        assert not disk.acked or (disk.home / "log").read_bytes() == b"one\n"
+
+    with pytest.raises(CrashBug, match=r"An fsync of log after write of 4 bytes at 0 to log \(.*notes.py:\d+\) would"):
+        crash.explore(workload, check, setup=lambda home: write(home / "log", b""))
+
+
+def test_of_the_folder_that_a_new_one_is_in(crash: Crash) -> None:
+    def workload(home: Path) -> None:
+        (home / "a" / "b").mkdir(parents=True)
+        sync(home / "a")
+        crash.ack()
+
+    def check(disk: Disk) -> None:
+        assert not disk.acked or (disk.home / "a" / "b").is_dir()
+
+    with pytest.raises(CrashBug, match=r"An fsync of the folder \(home\) after mkdir a "):
+        crash.explore(workload, check)
+
+
+def test_of_the_folder_that_something_was_moved_out_of(crash: Crash) -> None:
+    def setup(home: Path) -> None:
+        (home / "done").mkdir()
+        (home / "todo").mkdir()
+        (home / "todo" / "job").touch()
+
+    def workload(home: Path) -> None:
+        os.rename(home / "todo" / "job", home / "done" / "job")
+        sync(home / "done")
+        crash.ack()
+
+    def check(disk: Disk) -> None:
+        assert not disk.acked or not (disk.home / "todo" / "job").exists()
+
+    with pytest.raises(CrashBug, match=r"An fsync of the folder todo after rename todo/job to done/job"):
+        crash.explore(workload, check, setup=setup)
+
+
+def test_two_that_are_missing_are_both_named(crash: Crash) -> None:
+    text = bug(crash, save_without_fsync)
+    assert "An fsync of the folder (home) after rename note.tmp to note would make this state impossible." in text
+    after, before = counts(text)
+    assert 0 < after < before
+    assert re.search(r"With an fsync of note.tmp before rename note.tmp to note as well, 0 of \d+ do\.", text)
+
+
+def test_every_op_of_the_same_line_is_mended_at_once(crash: Crash) -> None:
+    def workload(home: Path) -> None:
+        for number in (1, 2, 3):
+            save_without_folder_fsync(home, str(number))
+            crash.ack(number)
+
+    def check(disk: Disk) -> None:
+        assert int(read(disk.home) or 0) >= len(disk.acked)
+
+    with pytest.raises(CrashBug) as caught:
+        crash.explore(workload, check)
+    after, before = counts(str(caught.value))
+    assert after == 0 < before
+
+
+class TestWithoutAnFsyncThatHelps:
+    @pytest.mark.parametrize("model", ["ext4", "posix"])
+    def test_a_file_is_changed_in_place(self, crash: Crash, model: Model) -> None:
+        def workload(home: Path) -> None:
+            fd = os.open(home / "note", os.O_WRONLY)
+            os.write(fd, b"n" * 1024)
+            os.fsync(fd)
+            os.close(fd)
+
+        def check(disk: Disk) -> None:
+            assert len(set((disk.home / "note").read_bytes())) == 1
+
+        with pytest.raises(CrashBug) as caught:
+            crash.explore(workload, check, setup=lambda home: write(home / "note", b"o" * 1024), model=model)
+        text = str(caught.value)
+        assert "torn after 512 bytes in page 0" in text
+        assert "No fsync would prevent it: the file is changed in place" in text
+        assert "impossible" not in text
+
+    def test_a_killed_process_leaves_a_part_of_a_write(self, crash: Crash) -> None:
+        def check(disk: Disk) -> None:
+            assert read(disk.home) in (None, "", "x" * 5000)
+
+        with pytest.raises(CrashBug, match="No fsync would prevent it: the file is changed in place"):
+            crash.explore(lambda home: write(home / "note", b"x" * 5000), check, model="kill")
+
+    def test_nothing_was_lost(self, crash: Crash) -> None:
+        def workload(home: Path) -> None:
+            save(home, "1", "a")
+            save(home, "1", "b")
+
+        def check(disk: Disk) -> None:
+            assert read(disk.home, "a") == read(disk.home, "b")
+
+        with pytest.raises(CrashBug) as caught:
+            crash.explore(workload, check)
+        assert "it is the order of the steps that leaves this disk. No fsync would prevent it." in str(caught.value)
+        assert "  lost " not in str(caught.value)
+
+
+class TestSqlite:
+    """Nobody can put an fsync into SQLite: the advice is a pragma, and following it is enough."""
+
+    @staticmethod
+    def advice(lab: Lab, journal_mode: str, synchronous: str, model: Model) -> list[str]:
+        """What is said of three notes that are saved, or nothing if no crash takes one."""
+        crash = lab(bounds=Bounds(PROFILES["quick"].states, 60))
+
+        def workload(home: Path) -> None:
+            with protocols.sqlite(journal_mode, synchronous)(home) as save:
+                for number in (1, 2, 3):
+                    save(number)
+                    crash.ack(number)
+
+        def check(disk: Disk) -> None:
+            assert protocols.read(disk.home) >= len(disk.acked)
+
+        try:
+            crash.explore(workload, check, model=model)
+        except CrashBug as error:
+            return [line for line in str(error).splitlines() if line.startswith(("PRAGMA", "With", "No"))]
+        return []
+
+    @pytest.mark.parametrize(
+        ("journal_mode", "synchronous", "model", "advised"),
+        [
+            ("delete", "full", "ext4", ["EXTRA"]),
+            ("delete", "off", "posix", ["FULL", "EXTRA"]),
+            ("wal", "normal", "posix", ["FULL"]),
+        ],
+    )
+    def test_is_told_a_pragma_until_it_is_sound(
+        self, lab: Lab, journal_mode: str, synchronous: str, model: Model, advised: list[str]
+    ) -> None:
+        followed = []
+        while lines := self.advice(lab, journal_mode, synchronous, model):
+            found = re.fullmatch(r"PRAGMA synchronous=(\w+) for notes.db would make this state impossible\.", lines[0])
+            assert found is not None, lines
+            synchronous = found[1]
+            followed.append(synchronous)
+        assert followed == advised
+
+    def test_what_a_pragma_would_leave_is_counted(self, lab: Lab) -> None:
+        first, counted, further = self.advice(lab, "delete", "off", "posix")
+        after, before = counts(counted)
+        assert first.startswith("PRAGMA synchronous=FULL for notes.db")
+        assert 0 < after < before
+        assert re.fullmatch(r"With PRAGMA synchronous=EXTRA for notes.db as well, 0 of \d+ do\.", further)
+
+    @pytest.mark.parametrize("journal_mode", ["memory", "off"])
+    def test_without_a_journal_is_told_to_keep_one(self, lab: Lab, journal_mode: str) -> None:
+        assert self.advice(lab, journal_mode, "full", "posix") == [
+            "No fsync would prevent it: SQLite keeps no journal on the disk, and changes the database in place.",
+            "PRAGMA journal_mode=WAL makes it keep one, and so does DELETE.",
+        ]
+
+    def test_does_not_keep_other_files_from_their_advice(self, crash: Crash) -> None:
+        def workload(home: Path) -> None:
+            with protocols.sqlite("wal", "full")(home) as save_row:
+                save_row(1)
+                save_without_folder_fsync(home, "text")
+                crash.ack()
+
+        def check(disk: Disk) -> None:
+            assert not disk.acked or read(disk.home) == "text"
+
+        with pytest.raises(CrashBug, match=r"An fsync of the folder \(home\) after rename note.tmp to note"):
+            crash.explore(workload, check)
+
+
+@settings(max_examples=150, deadline=None)
+@given(traces(), st.sampled_from([model for model in MODELS if model != "kill"]))
+def test_what_is_advised_does_make_the_state_impossible(trace: Trace, model: Model) -> None:
+    assume(all(cut.possible < 200 for cut in cuts(trace, model)))
+    for state in itertools.islice(distinct_states(Life(trace, model, ()), Tally()), 20):
+        mend = first_mend(state)
+        if mend is not None:
+            disk = frozenset(state.tree().content().items())
+            assert (disk, state.cut.markers) not in every_state(mend.life.trace, model)

@@ -1,0 +1,452 @@
+"""Errors: each file operation fails in turn, and the store must neither lie nor break."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from pytest_wfstate import CheckFails, Crash, Disk, ErrorBug, Exploration, NotMeasured, TraceChanged
+from pytest_wfstate.faults.crash.explorer import Bounds
+from pytest_wfstate.faults.replay_id import ReplayId
+from tests.unit.faults.conftest import Lab
+from tests.unit.faults.disk.notes import read, save, sync, write
+
+Save = Callable[[Path, str], None]
+
+
+def write_all(fd: int, data: bytes) -> None:
+    while data:
+        data = data[os.write(fd, data) :]
+
+
+def save_well(home: Path, text: str) -> None:
+    """Save a note so that whatever fails, the old or the new one is there, and whoever asked for it knows."""
+    fd = os.open(home / "note.tmp", os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+    try:
+        write_all(fd, text.encode())
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+    os.replace(home / "note.tmp", home / "note")
+    sync(home)
+
+
+def swallow(save: Save) -> Save:
+    """Make a store that takes errors for nothing."""
+
+    def swallowing(home: Path, text: str) -> None:
+        with contextlib.suppress(OSError):
+            save(home, text)
+
+    return swallowing
+
+
+def save_without_looking(home: Path, text: str) -> None:
+    """Take it that os.write writes everything."""
+    write(home / "note.tmp", text.encode())
+    sync(home / "note.tmp")
+    os.replace(home / "note.tmp", home / "note")
+    sync(home)
+
+
+def sync_until_it_works(fd: int) -> None:
+    try:
+        os.fsync(fd)
+    except OSError:
+        os.fsync(fd)
+
+
+def save_with_a_second_fsync(home: Path, text: str) -> None:
+    """Ask once more where an fsync has failed; the second says that all is well, and it is not."""
+    fd = os.open(home / "note.tmp", os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+    write_all(fd, text.encode())
+    sync_until_it_works(fd)
+    os.close(fd)
+    os.replace(home / "note.tmp", home / "note")
+    sync(home)
+
+
+def save_again(home: Path, text: str) -> None:
+    """Write everything anew where something has failed."""
+    try:
+        save_well(home, text)
+    except OSError:
+        save_well(home, text)
+
+
+def run(crash: Crash, save: Save, errors: tuple[str, ...] = ("ENOSPC", "EIO", "short")) -> Exploration:
+    """Save over an old note while things fail."""
+
+    def workload(home: Path) -> None:
+        save(home, "new")
+        crash.ack("new")
+
+    def check(disk: Disk) -> None:
+        wanted = ("new",) if disk.acked else ("old", "new")
+        assert read(disk.home) in wanted
+        save_well(disk.home, "later")
+        assert read(disk.home) == "later"
+
+    return crash.errors(workload, check, setup=lambda home: save_well(home, "old"), errors=errors)
+
+
+class TestStores:
+    @pytest.mark.parametrize("save", [save_well, save_again])
+    def test_one_that_tells_its_errors_passes(self, crash: Crash, save: Save) -> None:
+        explored = run(crash, save)
+        assert explored.verdict == "CLEAN"
+        assert explored.tried > 10
+
+    def test_one_that_swallows_a_full_disk_is_caught(self, crash: Crash) -> None:
+        with pytest.raises(ErrorBug) as caught:
+            run(crash, swallow(save_well), ("ENOSPC",))
+        text = re.sub(r"   [^ ]*test_errors.py:\d+", "", str(caught.value))
+        assert text.splitlines()[:9] == [
+            "an I/O error can leave a disk that the check does not accept.",
+            "",
+            "  acknowledged    'new'",
+            "  what failed     create note.tmp (op 1) failed with ENOSPC",
+            '                      fd = os.open(home / "note.tmp", os.O_WRONLY | os.O_CREAT | os.O_TRUNC)',
+            "  the workload    it went on as if nothing had happened",
+            "  on the disk     note: 3 bytes",
+            "  the check said  AssertionError: assert 'old' in ('new',)",
+            "                   +  where 'old' = read(PosixPath('home'))",
+        ]
+
+    def test_one_that_ignores_a_short_write_is_caught(self, crash: Crash) -> None:
+        with pytest.raises(ErrorBug) as caught:
+            run(crash, save_without_looking, ("short",))
+        assert "what failed     write note.tmp (op 2) took only half of its bytes" in str(caught.value)
+        assert "assert 'n' in ('new',)" in str(caught.value)
+
+    def test_one_that_loops_over_short_writes_passes(self, crash: Crash) -> None:
+        assert run(crash, save_well, ("short",)).tried == 2  # the run without an error, and that of the one write
+
+    def test_one_that_asks_for_the_same_fsync_again_is_caught(self, crash: Crash) -> None:
+        with pytest.raises(ErrorBug) as caught:
+            run(crash, save_with_a_second_fsync, ("EIO",))
+        text = str(caught.value)
+        assert text.startswith("an I/O error, and then a power cut (posix), can leave a disk that the check does not ")
+        assert "  what failed     fsync note.tmp (op 3) failed with EIO  " in text
+        assert "  the workload    it went on as if nothing had happened\n" in text
+        assert "  then it died    the power was cut, after " in text
+        assert "  lost            write of 3 bytes at 0 to note.tmp  " in text
+        assert "After an fsync that failed, what was dirty counts as clean" in text
+
+    def test_one_that_asks_for_the_same_fsync_of_a_folder_again_is_caught(self, crash: Crash) -> None:
+        def sync_home_again(home: Path, text: str) -> None:
+            write(home / "note.tmp", text.encode())
+            sync(home / "note.tmp")
+            os.replace(home / "note.tmp", home / "note")
+            try:
+                sync(home)
+            except OSError:
+                sync(home)
+
+        with pytest.raises(ErrorBug) as caught:
+            run(crash, sync_home_again, ("EIO",))
+        assert "  what failed     fsync . (op 5) failed with EIO  " in str(caught.value)
+        assert "  lost            rename note.tmp to note  " in str(caught.value)
+        assert "acknowledged    'new'" in str(caught.value)
+
+    def test_one_that_breaks_afterwards_is_caught(self, crash: Crash) -> None:
+        def save_once(home: Path, text: str) -> None:
+            os.close(os.open(home / "note.tmp", os.O_CREAT | os.O_EXCL))
+            save_well(home, text)
+
+        def workload(home: Path) -> None:
+            save_once(home, "new")
+
+        def check(disk: Disk) -> None:
+            save_once(disk.home, "later")
+
+        with pytest.raises(ErrorBug, match=r"it raised OSError: \[Errno 28\] No space left on device: 'note.tmp'"):
+            crash.errors(workload, check, errors=("ENOSPC",))
+
+
+class TestEveryOp:
+    def test_fails_in_turn(self, crash: Crash) -> None:
+        failed = []
+
+        def check(disk: Disk) -> None:
+            failed.append(disk.crash)
+
+        def workload(home: Path) -> None:
+            with contextlib.suppress(OSError):
+                save_well(home, "text")
+
+        explored = crash.errors(workload, check, errors=("EIO",))
+        ops = ["create note.tmp", "write note.tmp", "fsync note.tmp", "rename note.tmp", "fsync ."]
+        told = [f"{op} (op {number}) failed with EIO" for number, op in enumerate(ops, 1)]
+        assert [one for one in failed if one in ("nothing failed", *told)] == ["nothing failed", *told]
+        assert explored.tried == len(failed)
+
+    def test_of_those_that_need_room_a_full_disk_lets_fail(self, crash: Crash) -> None:
+        def workload(home: Path) -> None:
+            with contextlib.suppress(OSError):
+                save(home, "text")
+                (home / "note").unlink()
+
+        failed = []
+        crash.errors(workload, lambda disk: failed.append(disk.crash.split()[0]), errors=("ENOSPC",))
+        assert failed == ["nothing", "create", "write", "rename"]
+
+    def test_leaves_nothing_behind_when_it_fails(self, crash: Crash) -> None:
+        def workload(home: Path) -> None:
+            with contextlib.suppress(OSError):
+                write(home / "note", b"text")
+
+        left = []
+        crash.errors(workload, lambda disk: left.append(read(disk.home)), errors=("ENOSPC", "short"))
+        assert left == ["text", None, "", "te"]
+
+    def test_starts_from_the_disk_and_the_world_of_the_setup(self, crash: Crash) -> None:
+        mails = crash.world([])
+
+        def setup(home: Path) -> None:
+            mails.append("setup")
+            save(home, "old")
+
+        def workload(home: Path) -> None:
+            assert read(home) == "old"
+            assert mails == ["setup"]
+            mails.append("new")
+            with contextlib.suppress(OSError):
+                save_well(home, "new")
+
+        def check(disk: Disk) -> None:
+            assert disk.effects == ["append('new')"]
+            mails.append("by the check")
+
+        assert crash.errors(workload, check, setup=setup).tried > 5
+        assert mails == []
+
+    def test_may_be_async(self, crash: Crash) -> None:
+        async def workload(home: Path) -> None:
+            save_well(home, "text")
+
+        async def check(disk: Disk) -> None:
+            assert read(disk.home) in (None, "text")
+
+        assert crash.errors(workload, check).tried > 5
+
+    def test_of_sqlite_fails_too(self, crash: Crash) -> None:
+        import sqlite3
+
+        def workload(home: Path) -> None:
+            with contextlib.closing(sqlite3.connect(home / "db", isolation_level=None)) as connection:
+                connection.execute("create table t (x)")
+                crash.ack("t")
+
+        def check(disk: Disk) -> None:
+            with contextlib.closing(sqlite3.connect(disk.home / "db")) as connection:
+                assert connection.execute("pragma integrity_check").fetchone() == ("ok",)
+                tables = connection.execute("select count(*) from sqlite_master").fetchone()
+            assert tables == (1,) or not disk.acked
+
+        assert crash.errors(workload, check, errors=("ENOSPC",)).tried > 3
+
+    @pytest.mark.parametrize("error", ["EDQUOT", "EROFS"])
+    def test_fails_with_any_error_that_there_is(self, crash: Crash, error: str) -> None:
+        raised = set()
+
+        def workload(home: Path) -> None:
+            try:
+                save_well(home, "text")
+            except OSError as error:
+                raised.add(error.errno)
+
+        crash.errors(workload, lambda _: None, errors=(error,))
+        assert raised == {getattr(errno, error)}
+
+
+class TestWrong:
+    @pytest.mark.parametrize("name", ["ENOSPACE", "errorcode", "", "Short"])
+    def test_names_are_told(self, crash: Crash, name: str) -> None:
+        with pytest.raises(
+            ValueError, match=f"^'{name}' is no error. Give names from errno, such as 'ENOSPC', or 'short'."
+        ):
+            crash.errors(lambda _: None, lambda _: None, errors=("EIO", name))
+
+    def test_one_name_that_is_no_tuple_is_told(self, crash: Crash) -> None:
+        with pytest.raises(TypeError, match=r"errors is 'EIO', one string\. Give a tuple of names: errors=\('EIO',\)"):
+            crash.errors(lambda _: None, lambda _: None, errors="EIO")
+
+    def test_no_name_is_told(self, crash: Crash) -> None:
+        with pytest.raises(ValueError, match="errors names no error, so nothing would fail"):
+            crash.errors(lambda _: None, lambda _: None, errors=())
+
+    def test_a_word_for_unmeasured_that_is_unknown_is_told(self, crash: Crash) -> None:
+        with pytest.raises(ValueError, match=r"unmeasured is 'pass', which is unknown\. One of: fail, skip\."):
+            crash.errors(lambda _: None, lambda _: None, unmeasured="pass")  # type: ignore[arg-type]
+
+    def test_an_exception_of_the_workload_itself_surfaces(self, crash: Crash) -> None:
+        def workload(home: Path) -> None:
+            save(home, "text")
+            raise LookupError("mine")
+
+        with pytest.raises(LookupError, match="mine"):
+            crash.errors(workload, lambda _: None)
+
+    def test_a_check_that_always_fails_says_nothing_about_errors(self, crash: Crash) -> None:
+        def check(disk: Disk) -> None:
+            assert read(disk.home) == "other"
+
+        with pytest.raises(CheckFails, match="your check fails without any error: AssertionError"):
+            crash.errors(lambda home: save(home, "text"), check)
+
+    def test_a_workload_that_does_something_else_each_time_is_not_measured(self, crash: Crash) -> None:
+        runs = iter(range(100))
+
+        def workload(home: Path) -> None:
+            for _ in range(5 - next(runs)):
+                with contextlib.suppress(OSError):
+                    (home / "note").touch()
+                    (home / "note").unlink()
+
+        with pytest.raises(NotMeasured, match=r"a run did not come to op \d+, which was to fail"):
+            crash.errors(workload, lambda _: None, errors=("EIO",))
+
+
+class TestResult:
+    def test_of_a_violation_is_told(self, lab: Lab) -> None:
+        results: list[Exploration] = []
+        with pytest.raises(ErrorBug):
+            run(lab(done=results.append), swallow(save_well))
+        assert [explored.verdict for explored in results] == ["VIOLATED"]
+
+    def test_counts_runs_and_power_cuts(self, crash: Crash) -> None:
+        explored = run(crash, save_well)
+        assert explored.possible >= explored.distinct == explored.tried
+        assert explored.skipped == 0
+        assert explored.verdict == "CLEAN"
+
+    def test_tells_what_a_bound_left_out(self, lab: Lab) -> None:
+        explored = run(lab(bounds=Bounds(3, 600)), save_well)
+        assert explored.tried == 3
+        assert explored.skipped > 3
+
+    def test_every_op_has_failed_before_the_first_power_cut(self, crash: Crash) -> None:
+        cut: list[bool] = []
+        crash.errors(lambda home: save_well(home, "new"), lambda disk: cut.append("the power was cut" in disk.crash))
+        assert cut == sorted(cut)
+        assert True in cut
+
+
+class TestReplay:
+    """An error is found again by its name, the op that failed, and a crash if there was one."""
+
+    @staticmethod
+    def bug(crash: Crash, save: Save) -> ErrorBug:
+        with pytest.raises(ErrorBug) as caught:
+            run(crash, save)
+        return caught.value
+
+    @pytest.mark.parametrize(
+        ("save", "words"),
+        [
+            (swallow(save_well), r"ENOSPC-1-[0-9a-f]{8}"),
+            (save_without_looking, r"short-2-[0-9a-f]{8}"),
+            (save_with_a_second_fsync, r"EIO-3-[0-9a-f]{8}\+posix-\d+-[\d._]+-[0-9a-f]{8}"),
+        ],
+    )
+    def test_the_same_disk_is_reported(self, lab: Lab, save: Save, words: str) -> None:
+        first = self.bug(lab(), save)
+        assert re.fullmatch(words, first.replay_id)
+        again = self.bug(lab(replay=ReplayId.read(first.replay_id)), save)
+        assert again.replay_id == first.replay_id
+        assert str(again).splitlines()[:-1] == str(first).splitlines()[:-1]
+        assert str(again).splitlines()[-1] == "This is one disk, replayed."
+
+    def test_only_that_run_is_made_again(self, lab: Lab) -> None:
+        explored: list[Exploration] = []
+        first = self.bug(lab(), save_without_looking)
+        self.bug(lab(replay=ReplayId.read(first.replay_id), done=explored.append), save_without_looking)
+        (result,) = explored
+        assert result.replayed
+        assert result.replay == first.replay_id
+
+    def test_a_disk_that_the_check_has_come_to_accept_passes(self, lab: Lab) -> None:
+        first = self.bug(lab(), save_with_a_second_fsync)
+        crash = lab(replay=ReplayId.read(first.replay_id))
+
+        def workload(home: Path) -> None:
+            save_with_a_second_fsync(home, "new")
+            crash.ack("new")
+
+        told: list[str] = []
+        explored = crash.errors(
+            workload, lambda disk: told.append(disk.crash), setup=lambda home: save_well(home, "old")
+        )
+        assert (explored.verdict, explored.tried, explored.replayed) == ("CLEAN", 1, True)
+        assert told[0] == "nothing failed"
+        assert told[1].startswith("fsync note.tmp (op 3) failed with EIO; later the power was cut, after ")
+        assert len(told) == 2
+
+    def test_a_run_that_has_changed_is_an_error(self, lab: Lab) -> None:
+        first = self.bug(lab(), save_without_looking)
+        with pytest.raises(TraceChanged, match="the run does not do what it did when 'short-2-"):
+            run(lab(replay=ReplayId.read(first.replay_id)), save_again)
+
+    def test_another_op_in_its_place_is_an_error(self, lab: Lab) -> None:
+        """The run is the same up to the op that fails, and after it there is none."""
+
+        def explore(crash: Crash, first: Callable[[Path], None]) -> None:
+            def check(disk: Disk) -> None:
+                assert any(disk.home.iterdir())
+
+            def workload(home: Path) -> None:
+                with contextlib.suppress(OSError):
+                    first(home / "note")
+
+            crash.errors(workload, check, errors=("EIO",))
+
+        with pytest.raises(ErrorBug) as caught:
+            explore(lab(), Path.touch)
+        with pytest.raises(TraceChanged):
+            explore(lab(replay=ReplayId.read(caught.value.replay_id)), Path.mkdir)
+
+    def test_an_op_that_is_not_there_any_more_is_an_error(self, lab: Lab) -> None:
+        with pytest.raises(TraceChanged, match="the run does not do what it did when 'EIO-99-00000000' was made"):
+            run(lab(replay=ReplayId.read("EIO-99-00000000")), save_well)
+
+    def test_an_id_of_an_exploration_is_of_another_run(self, lab: Lab) -> None:
+        with pytest.raises(TraceChanged, match="'posix-1-0-00000000' was made"):
+            run(lab(replay=ReplayId.read("posix-1-0-00000000")), save_well)
+        with pytest.raises(TraceChanged, match="'EIO-1-00000000' was made"):
+            lab(replay=ReplayId.read("EIO-1-00000000")).explore(lambda home: save_well(home, "x"), lambda _: None)
+
+    def test_errors_count_among_the_explorations_of_a_test(self, lab: Lab) -> None:
+        def both(crash: Crash) -> None:
+            crash.explore(lambda home: save_well(home, "x"), lambda _: None)
+            run(crash, save_without_looking)
+
+        with pytest.raises(ErrorBug) as first:
+            both(lab())
+        assert first.value.replay_id.startswith("2:short-2-")
+        explored: list[Exploration] = []
+        with pytest.raises(ErrorBug) as again:
+            both(lab(replay=ReplayId.read(first.value.replay_id), done=explored.append))
+        assert again.value.replay_id == first.value.replay_id
+        assert [one.replayed for one in explored] == [False, True]
+
+
+def test_a_world_that_was_changed_behind_its_stand_in_is_not_measured(crash: Crash) -> None:
+    class Bank:
+        def __init__(self) -> None:
+            self.refunds: list[str] = []
+
+    bank = crash.world(Bank())
+
+    def workload(home: Path) -> None:
+        save(home, "text")
+        bank.refunds.append("order-1")
+
+    with pytest.raises(NotMeasured, match="was changed behind its stand-in"):
+        crash.errors(workload, lambda _: None)

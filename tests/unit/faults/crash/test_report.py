@@ -1,0 +1,43 @@
+"""Reports: what is told of a violation, in how many words, and what is left out."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from pytest_wfstate import Crash, CrashBug, Disk
+from tests.unit.faults.disk.notes import read, save_without_file_fsync
+
+
+class TestLongLines:
+    @staticmethod
+    def report(crash: Crash, value: object, said: str) -> list[str]:
+        """What is told of a check that says `said`, once `value` was acknowledged."""
+
+        def workload(home: Path) -> None:
+            crash.ack(value)
+            save_without_file_fsync(home, "text")
+
+        def check(disk: Disk) -> None:
+            if read(disk.home) == "":
+                raise ValueError(said)
+
+        with pytest.raises(CrashBug) as caught:
+            crash.explore(workload, check)
+        return str(caught.value).splitlines()
+
+    def test_of_the_check_are_cut(self, crash: Crash) -> None:
+        lines = self.report(crash, "x", f"first {'y' * 1000}\nsecond {'z' * 3000}")
+        (first,) = (number for number, line in enumerate(lines) if "the check said" in line)
+        assert lines[first].startswith(f"  the check said  ValueError: first {'y' * 182}... (818 more characters)   ")
+        assert lines[first + 1] == f"{' ' * 18}second {'z' * 193}... (2,807 more characters)"
+
+    def test_of_the_check_that_fit_are_left_alone(self, crash: Crash) -> None:
+        said = "z" * (200 - len("ValueError: "))
+        (line,) = (line for line in self.report(crash, "x", said) if "the check said" in line)
+        assert line.startswith(f"  the check said  ValueError: {said}   ")
+
+    def test_of_what_was_acknowledged_are_cut(self, crash: Crash) -> None:
+        (line,) = (line for line in self.report(crash, "y" * 1000, "no") if line.startswith("  ack"))
+        assert line.startswith(f"  acknowledged    '{'y' * 199}... (802 more characters)   ")

@@ -1,0 +1,161 @@
+"""Shrinking: what is reported lost the least, at the earliest point."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Generator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+from pytest_wfstate import Crash, CrashBug, Disk
+from pytest_wfstate.faults.crash.shrink import Shrink
+from pytest_wfstate.faults.disk.losses import Model
+from pytest_wfstate.faults.disk.models import MODELS, cuts
+from pytest_wfstate.faults.disk.states import Life, State, Tally, distinct_states
+from pytest_wfstate.faults.trace.ops import HOME, Ack, Create, Item, Trace, Tree, Write
+from tests.unit.faults.disk.notes import read, save_without_fsync, sync, write
+from tests.unit.faults.disk.test_models import traces, tree
+
+
+class Broken:
+    """A check that some disks break: those that differ from `wanted` in one file."""
+
+    def __init__(self, name: str, wanted: object) -> None:
+        self._name = name
+        self._wanted = wanted
+        self.checked = 0
+
+    def fails(self, state: State) -> bool:
+        return state.tree().content().get(self._name) != self._wanted
+
+    def __call__(self, state: State) -> Generator[Any, Any, BaseException | None]:
+        self.checked += 1
+        return ValueError() if self.fails(state) else None
+        yield
+
+
+def shrunk(state: State, check: Broken, tries: int = 300) -> State:
+    shrink = Shrink(state, ValueError(), check, tries)
+    assert list(shrink.steps()) == []
+    return shrink.state
+
+
+def last_state(items: list[Item], model: Model, start: Tree) -> State:
+    """The state after all items in which all is lost that can be."""
+    life = Life(Trace(start, items), model, ())
+    *_, cut = cuts(life.trace, model)
+    return State(life, cut, tuple(part.gone for part in cut.parts))
+
+
+def test_what_does_not_matter_is_kept() -> None:
+    items: list[Item] = [Write(1, 0, b"1"), Write(2, 0, b"2"), Create(HOME, "c", 3), Ack("done")]
+    state = shrunk(last_state(items, "posix", tree(a=b"", b=b"")), Broken("b", b"2"))
+    assert state.lost() == [1]
+
+
+def test_less_is_lost_of_what_does() -> None:
+    items: list[Item] = [Write(1, 0, b"1"), Write(1, 0, b"2"), Write(1, 0, b"3")]
+    state = shrunk(last_state(items, "posix", tree(a=b"0")), Broken("a", b"3"))
+    assert state.tree().content() == {"a": b"2"}
+
+
+def test_one_loss_is_preferred_to_two_that_come_before_it() -> None:
+    items: list[Item] = [Create(HOME, "x", 2), Create(HOME, "y", 3), Create(HOME, "z", 4)]
+
+    class Check(Broken):
+        def fails(self, state: State) -> bool:
+            there = state.tree().content().keys()
+            return "z" not in there or not there & {"x", "y"}
+
+    assert shrunk(last_state(items, "posix", Tree()), Check("", None)).lost() == [2]
+
+
+def test_the_earliest_point_is_taken() -> None:
+    items: list[Item] = [Write(1, 0, b"1"), Ack(1), Ack(2), Create(HOME, "c", 3)]
+
+    class Check(Broken):
+        def fails(self, state: State) -> bool:
+            return super().fails(state) and bool(state.life.acked(state.cut.index))
+
+    state = shrunk(last_state(items, "posix", tree(a=b"0")), Check("a", b"1"))
+    assert (state.cut.index, state.lost()) == (2, [0])
+
+
+def test_a_tear_stays_a_tear_at_an_earlier_point() -> None:
+    items: list[Item] = [Write(1, 0, b"n" * 1024), Ack(1), Create(HOME, "c", 3)]
+    torn = b"n" * 512 + b"o" * 512
+
+    class Check(Broken):
+        def fails(self, state: State) -> bool:
+            return not super().fails(state)
+
+    state = last_state(items, "posix", tree(a=b"o" * 1024))
+    (torn_state,) = [
+        one
+        for one in distinct_states(state.life, Tally())
+        if one.cut.index == 3 and one.tree().content() == {"a": torn, "c": b""}
+    ]
+    assert shrunk(torn_state, Check("a", torn)).cut.index == 1
+
+
+def test_it_gives_up_after_some_checks() -> None:
+    items: list[Item] = [Write(1, 0, b"1"), Write(2, 0, b"2"), Create(HOME, "c", 3)]
+    check = Broken("b", b"2")
+    shrunk(last_state(items, "posix", tree(a=b"", b=b"")), check, tries=2)
+    assert check.checked == 2
+
+
+@settings(max_examples=150, deadline=None)
+@given(traces(), st.sampled_from(MODELS), st.sampled_from("abc"), st.data())
+def test_nothing_can_be_put_back_and_no_earlier_point_will_do(
+    trace: Trace, model: Model, name: str, data: st.DataObject
+) -> None:
+    assume(all(cut.possible < 1000 for cut in cuts(trace, model)))
+    check = Broken(name, trace.end().content().get(name))
+    broken = [state for state in distinct_states(Life(trace, model, ()), Tally()) if check.fails(state)]
+    assume(broken)
+    state = shrunk(data.draw(st.sampled_from(broken)), check, tries=10**6)
+    assert check.fails(state)
+    for part, setting in enumerate(state.choice):
+        for dial, turned in enumerate(setting):
+            assert not any(check.fails(state.with_position(part, dial, position)) for position in range(turned))
+    same = [one for one in broken if one.lost() == state.lost() and one.tree().content() == state.tree().content()]
+    assert all(state.cut.index <= one.cut.index for one in same)
+
+
+class TestThroughTheLab:
+    def test_the_report_names_one_loss_and_the_first_ack(self, crash: Crash) -> None:
+        def workload(home: Path) -> None:
+            for name in "xyz":
+                write(home / name, b"not synced")
+            save_without_fsync(home, "text")
+            crash.ack(1)
+            crash.ack(2)
+
+        def check(disk: Disk) -> None:
+            assert not disk.acked or read(disk.home) == "text"
+
+        with pytest.raises(CrashBug) as caught:
+            crash.explore(workload, check)
+        text = str(caught.value)
+        assert "  acknowledged    1  " in text
+        assert "  lost            rename note.tmp to note  " in text
+        assert text.count("xyz") == text.count("unlink") == 0
+        assert [line for line in text.splitlines() if "write of 10 bytes" in line] == []
+
+    def test_a_kill_is_reported_at_the_first_op_that_breaks(self, crash: Crash) -> None:
+        def workload(home: Path) -> None:
+            write(home / "a", b"1")
+            write(home / "b", b"1")
+            os.unlink(home / "a")
+            sync(home)
+
+        def check(disk: Disk) -> None:
+            assert (disk.home / "a").exists() == (disk.home / "b").exists() or not (disk.home / "a").exists()
+
+        with pytest.raises(CrashBug, match=r"it died         after create a "):
+            crash.explore(workload, check, model="kill")

@@ -1,0 +1,66 @@
+"""What the tests of threads that race share: counters, and all schedules of some clients."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Callable
+from typing import Any
+
+from pytest_wfstate.faults.race.schedule import Run
+from pytest_wfstate.faults.race.search import Search
+from pytest_wfstate.faults.race.stepping import By
+from pytest_wfstate.faults.race.threads import Threads
+
+Client = Callable[[Any], Any]
+
+
+def explored(
+    setup: Callable[[], Any],
+    *clients: Client,
+    by: By = "line",
+    preemptions: int = 1,
+    timeout: float = 20,
+    seen: Callable[[Any], Any] = lambda shared: shared,
+) -> list[tuple[Run, Any]]:
+    """Run all schedules; give each with what is to be seen of the shared object then."""
+    threads = Threads(setup, clients, timeout, by=by)
+    with contextlib.closing(threads):
+        return [(run, seen(threads.shared)) for run in Search(threads, preemptions)]
+
+
+def results(found: list[tuple[Run, Any]]) -> set[tuple[Any, ...]]:
+    return {tuple(run.results[client] for client in sorted(run.results)) for run, _ in found}
+
+
+class Counter:
+    """Counts without a lock."""
+
+    def __init__(self) -> None:
+        self.n = 0
+        self.m = 0
+
+    def add(self) -> None:
+        self.n += 1
+
+    def add_in_two_lines(self) -> None:
+        n = self.n
+        self.n = n + 1
+
+
+class LockedCounter(Counter):
+    """Counts under a lock."""
+
+    def __init__(self, lock: Callable[[], Any] = threading.Lock) -> None:
+        super().__init__()
+        self.lock = lock()
+
+    def add(self) -> None:
+        with self.lock:
+            self.add_in_two_lines()
+
+
+def counted(setup: Callable[[], Any], client: Client, by: By, preemptions: int) -> set[int]:
+    found = explored(setup, client, client, by=by, preemptions=preemptions, seen=lambda counter: counter.n)
+    assert not any(run.strayed or run.stuck for run, _ in found)
+    return {n for _, n in found}

@@ -1,0 +1,152 @@
+"""A contract's reference as oracle: what calls may come to, one by one and in parts."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import pytest
+
+from pytest_wfstate import MemoryPausedStore, samples
+from pytest_wfstate.contracts.base import Call
+from pytest_wfstate.errors import InvalidId
+from pytest_wfstate.oracle import Died, Entry, Failed, Outcome, Refused, Returned
+from pytest_wfstate.oracle.model import Specification, World, alike, plain, refused
+from pytest_wfstate.oracle.partition import explain, parts
+from pytest_wfstate.suites.paused import CLAIM, COMPLETE, LIST, LOAD, PAUSED, RECOVER, REMOVE, SAVE, save
+
+A = plain(samples.paused("a", iterations=1))
+
+
+def after(*calls: tuple[Call, Outcome], client: str = "one") -> list[World]:
+    """Give the worlds that calls can lead to."""
+    specification = Specification(PAUSED)
+    worlds = [specification.start()]
+    for call, outcome in calls:
+        entry = Entry(client, call.name, call.args, 0, 0, outcome)
+        worlds = [found for world in worlds for found in specification.step(world, entry)]
+    return worlds
+
+
+class TestStep:
+    def test_goes_on_with_the_result_of_the_reference(self) -> None:
+        assert len(after((save("a"), Returned(None)), (LOAD("a"), Returned(A)))) == 1
+
+    def test_ends_at_another_result(self) -> None:
+        assert after((save("a"), Returned(None)), (LOAD("a"), Returned(None))) == []
+
+    def test_a_refusal_counts_by_its_class(self) -> None:
+        assert len(after((LOAD(""), Refused(ValueError)))) == 1
+        assert after((LOAD(""), Refused(LookupError))) == []
+
+    @pytest.mark.parametrize("outcome", [Died(), Failed("EIO")], ids=str)
+    def test_a_call_without_a_result_may_have_any(self, outcome: Outcome) -> None:
+        assert len(after((save("a"), Returned(None)), (CLAIM("a"), outcome), (LOAD("a"), Returned(None)))) == 1
+
+    def test_a_recovery_that_died_may_have_come_to_some_runs(self) -> None:
+        two_claimed = [
+            (call(one), Returned(plain(samples.paused(one, iterations=1)) if call is CLAIM else None))
+            for one in "ab"
+            for call in (save, CLAIM)
+        ]
+        left = after(*two_claimed, (RECOVER(), Died()))
+        assert sorted(sorted(world.handles[""]._paused) for world in left) == [["a"], ["a", "b"], ["b"]]
+
+    def test_a_world_is_not_changed_by_a_step(self) -> None:
+        specification = Specification(PAUSED)
+        world = specification.start()
+        list(specification.step(world, Entry("one", "save", save("a").args, 0, 0, Returned(None))))
+        assert world == specification.start()
+
+    def test_a_restart_forgets_who_claimed_what(self) -> None:
+        specification = Specification(PAUSED)
+        (world,) = after((save("a"), Returned(None)), (CLAIM("a"), Returned(A)))
+        assert set(world.handles) == {"", "one"}
+        assert set(specification.restart(world).handles) == {""}
+
+
+class TestWorlds:
+    def test_are_equal_if_no_call_can_tell_them_apart(self) -> None:
+        (one,) = after((save("a"), Returned(None)))
+        (other,) = after((save("a", 2), Returned(None)), (save("a"), Returned(None)))
+        assert one == other
+        assert hash(one) == hash(other)
+
+    def test_differ_by_who_owns_a_claim(self) -> None:
+        claims = (save("a"), Returned(None)), (CLAIM("a"), Returned(A)), (RECOVER(), Returned(1))
+        (one,) = after(*claims, *claims[1:2])
+        (other,) = after(*claims[:2])
+        assert one == other
+        (freed,) = after(*claims)
+        assert one != freed
+
+
+class TestAlike:
+    @pytest.mark.parametrize(("one", "other"), [(0, False), (1, 1.0), ("1", 1), ([1], [True]), ({"a": 0}, {"a": None})])
+    def test_values_of_other_types_differ(self, one: Any, other: Any) -> None:
+        assert not alike(one, other)
+
+    def test_the_time_of_the_reference_is_any_time(self) -> None:
+        assert alike({"updated_at": 981173106}, {"updated_at": 17})
+        assert not alike({"updated_at": 981173106}, {"updated_at": "17"})
+        assert not alike({"updated_at": 17}, {"updated_at": 981173106})
+
+    def test_lists_may_be_compared_in_any_order(self) -> None:
+        assert not alike([2, 1], [1, 2])
+        assert alike([2, 1], [1, 2], in_order=False)
+        assert not alike([2, 1, 1], [2, 2, 1], in_order=False)
+
+
+def test_whatever_a_store_raises_counts_as_one_of_few_refusals() -> None:
+    assert refused(InvalidId("no")) == Refused(ValueError)
+    assert refused(KeyError("no")) == Refused(LookupError)
+
+
+def history(seed: int, length: int, *, whole: bool) -> list[Entry]:
+    """Let four clients call one memory store, one call at a time, each call somewhere in its interval."""
+    chance, store = random.Random(seed), MemoryPausedStore()
+    clients = {name: store.handle() for name in ("one", "two", "three", "four")}
+    kinds = [SAVE, LOAD, CLAIM, COMPLETE, REMOVE, *([LIST, RECOVER] if whole else [])]
+    entries = []
+    for moment in range(length):
+        client, operation = chance.choice(list(clients)), chance.choice(kinds)
+        run_id = f"run-{chance.randrange(8)}"
+        args: tuple[Any, ...] = () if operation in (LIST, RECOVER) else (run_id,)
+        args = (samples.paused(run_id, iterations=chance.randrange(3)),) if operation is SAVE else args
+        value = plain(getattr(clients[client], operation.name)(*args))
+        begin, end = moment - chance.random() * 3, moment + chance.random() * 3
+        entries.append(
+            Entry(
+                f"{client}-{moment}" if operation is LOAD else client, operation.name, args, begin, end, Returned(value)
+            )
+        )
+    return entries
+
+
+@pytest.mark.parametrize("whole", [False, True])
+def test_a_history_of_the_reference_is_explained(whole: bool) -> None:
+    assert explain(history(7, 200, whole=whole), PAUSED) is None
+
+
+def test_a_claim_with_two_winners_is_not() -> None:
+    entries = [
+        Entry("one", "save", save("a").args, 0, 1, Returned(None)),
+        Entry("one", "claim", ("a",), 2, 5, Returned(A)),
+        Entry("two", "claim", ("a",), 3, 4, Returned(A)),
+        Entry("two", "save", save("b").args, 6, 7, Returned(None)),
+    ]
+    unexplained = explain(entries, PAUSED)
+    assert unexplained is not None
+    assert {entry.name for entry in unexplained.entries} == {"claim"}
+    assert explain(entries[:2], PAUSED) is None
+
+
+def test_a_history_is_split_by_run() -> None:
+    entries = history(3, 40, whole=False)
+    split = parts(entries, PAUSED)
+    assert len(split) == 8
+    assert sorted(map(str, entries)) == sorted(str(entry) for part in split for entry in part)
+
+
+def test_a_call_that_depends_on_all_runs_keeps_it_whole() -> None:
+    assert len(parts(history(3, 40, whole=True), PAUSED)) == 1
