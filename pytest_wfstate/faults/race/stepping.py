@@ -27,7 +27,7 @@ from pytest_wfstate.faults.trace.ops import Line
 By = Literal["line", "opcode"]
 """What a client takes a turn at."""
 
-_PACKAGE = str(Path(__file__).parents[1]) + os.sep
+_PACKAGE = str(Path(__file__).parents[2]) + os.sep
 _OURS_UNDER_TEST = tuple(f"{_PACKAGE}{part}{os.sep}" for part in ("stores", "zoo", "adapters"))
 _NOT_STORES = {"pydantic", "pydantic_core", "typing_extensions"}
 
@@ -61,6 +61,7 @@ class UnderTest:
         self._known: dict[str, bool] = {}
 
     def __call__(self, filename: str) -> bool:
+        """Whether a file is stepped through."""
         known = self._known.get(filename)
         if known is None:
             known = self._known[filename] = self._is_under_test(filename)

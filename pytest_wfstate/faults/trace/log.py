@@ -46,7 +46,7 @@ OUTSIDE: Node = -1
 
 _MOST_ADOPTED = 16 * 2**20
 
-_PACKAGE = str(Path(__file__).parents[1]) + os.sep
+_PACKAGE = str(Path(__file__).parents[2]) + os.sep
 _STANDARD = tuple({sysconfig.get_path(name) for name in ("stdlib", "platstdlib")})
 
 # The real calls: a recorder replaces those in `os`.

@@ -30,7 +30,7 @@ def witnessed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[Calls
     options = ["-f", "-y", "-s", "0", "-e", "signal=none", "-o", str(root / "strace")]
     options += ["-e", "trace=pwrite64,write,fsync,fdatasync,unlink,unlinkat,ftruncate,fallocate"]
     program = [sys.executable, "-m", "tests.unit.faults.record.sqlite_workload", str(root)]
-    done = subprocess.run([strace, *options, *program], capture_output=True, text=True, cwd=Path(__file__).parents[3])
+    done = subprocess.run([strace, *options, *program], capture_output=True, text=True, cwd=Path(__file__).parents[4])
     if "PTRACE" in done.stderr or "ptrace" in done.stderr:
         pytest.skip("strace may not trace here")
     assert done.returncode == 0, done.stderr

@@ -94,7 +94,7 @@ def test_strace_saw_what_was_recorded(tmp_path: Path) -> None:
         [*command, sys.executable, "-m", "tests.unit.faults.record.witness_workload", str(home)],
         capture_output=True,
         text=True,
-        cwd=Path(__file__).parents[3],
+        cwd=Path(__file__).parents[4],
     )
     if "ptrace" in run.stderr and "not permitted" in run.stderr:
         pytest.skip("strace may not trace here")
