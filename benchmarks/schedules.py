@@ -18,8 +18,8 @@ from typing import Any
 
 from pytest_wfstate import FilePausedStore, samples
 from pytest_wfstate.faults.disk.home import Home, memory_home
-from pytest_wfstate.faults.race.processes import Processes
-from pytest_wfstate.faults.race.search import Search
+from pytest_wfstate.faults.race.processes import ClientProcesses
+from pytest_wfstate.faults.race.search import ScheduleSearch
 
 RATE = 300  # schedules a second, as orientation
 FEW = 200  # schedules of the search that leaves none out, to measure its rate by
@@ -57,9 +57,9 @@ def search(home: Home, open_store: Callable[[Path], Any], *, prune: bool, most: 
 
     home.build({}, {})
     open_store(home.path).save(samples.paused("run-1"))
-    with contextlib.closing(Processes(home, [client, client])) as clients:
+    with contextlib.closing(ClientProcesses(home, [client, client])) as clients:
         clients.run(())  # the processes start
-        searched = Search(clients, 2, prune)
+        searched = ScheduleSearch(clients, 2, prune)
         began = time.perf_counter()
         for _ in searched:
             if most is not None and searched.runs >= most:

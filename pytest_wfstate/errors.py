@@ -7,20 +7,20 @@ this package can still catch it. Its `__module__` is the package, which is where
 from __future__ import annotations
 
 __all__ = [
-    "AdapterFails",
-    "BadSetting",
+    "AdapterError",
     "CannotLock",
     "CorruptRecord",
-    "Hangs",
     "InvalidId",
+    "InvalidSetting",
+    "LoopDeadlock",
     "LostConnection",
     "MissingExtra",
     "NewerSchema",
     "NotFound",
+    "StoreTimeout",
     "UnusableDatabase",
     "Violation",
     "WfstateError",
-    "WouldHang",
 ]
 
 
@@ -68,7 +68,7 @@ class CannotLock(WfstateError, OSError):
     __module__ = "pytest_wfstate"
 
 
-class WouldHang(WfstateError, RuntimeError):
+class LoopDeadlock(WfstateError, RuntimeError):
     """A blocking call that would wait for the very thread it is made in."""
 
     __module__ = "pytest_wfstate"
@@ -99,24 +99,28 @@ class NewerSchema(WfstateError, RuntimeError):
 
 
 class Violation(WfstateError, AssertionError):
-    """A store did what its contract does not allow."""
+    """A store breaks its contract, or a disk or a schedule fails the check. The text is the report."""
 
     __module__ = "pytest_wfstate"
 
+    def __init__(self, text: str, replay_id: str = "") -> None:
+        super().__init__(text)
+        self.replay_id = replay_id
 
-class Hangs(WfstateError, TimeoutError):
+
+class StoreTimeout(WfstateError, TimeoutError):
     """A store's method did not come back."""
 
     __module__ = "pytest_wfstate"
 
 
-class AdapterFails(WfstateError, RuntimeError):
+class AdapterError(WfstateError, RuntimeError):
     """`encode` or `decode` of a suite raised an error: nothing can be said of the store."""
 
     __module__ = "pytest_wfstate"
 
 
-class BadSetting(WfstateError, ValueError):
+class InvalidSetting(WfstateError, ValueError):
     """An attribute of a suite has a value that means nothing."""
 
     __module__ = "pytest_wfstate"

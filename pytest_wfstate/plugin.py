@@ -80,7 +80,7 @@ def pytest_configure(config: pytest.Config) -> None:
     )
     if config.getoption("--wfstate-replay") is not None:
         _check_replay(config.getoption("--wfstate-replay"))
-    config.pluginmanager.register(_Told(config.getoption("--wfstate-replay")), "wfstate-told")
+    config.pluginmanager.register(ResultCollector(config.getoption("--wfstate-replay")), "wfstate-told")
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:
@@ -133,7 +133,7 @@ def pytest_report_header(config: pytest.Config) -> str:
     return f"wfstate: backends {', '.join(_backends(config))}; profile {profile}; model {model}"
 
 
-class _Told:
+class ResultCollector:
     """Collects what explorations and suites came to, from the workers of xdist too, and says it in a line each.
 
     A run that was to replay a disk and has not is no success.

@@ -44,7 +44,7 @@ def run(sessions: Sequence[Session], options: Sequence[str], heard: Heard, jobs:
     with (
         memory_home() as home,
         concurrent.futures.ThreadPoolExecutor(jobs or os.cpu_count()) as pool,
-        _Processes() as processes,
+        _SessionProcesses() as processes,
     ):
         folders = [home.path / str(number) for number in range(len(sessions))]
         running = [
@@ -54,7 +54,7 @@ def run(sessions: Sequence[Session], options: Sequence[str], heard: Heard, jobs:
         return [row for one in running for row in one.result()]
 
 
-class _Processes:
+class _SessionProcesses:
     """The processes that run. If something goes wrong, they end."""
 
     def __init__(self) -> None:
@@ -67,7 +67,7 @@ class _Processes:
         self._started.append(subprocess.Popen(command, **options))
         return self._started[-1]
 
-    def __enter__(self) -> _Processes:
+    def __enter__(self) -> _SessionProcesses:
         return self
 
     def __exit__(self, error: type[BaseException] | None, *_: object) -> None:
@@ -77,7 +77,9 @@ class _Processes:
                 process.kill()
 
 
-def _run(session: Session, folder: Path, options: Sequence[str], heard: Heard, processes: _Processes) -> list[Row]:
+def _run(
+    session: Session, folder: Path, options: Sequence[str], heard: Heard, processes: _SessionProcesses
+) -> list[Row]:
     if session.tests == ():
         return []
     folder.mkdir()

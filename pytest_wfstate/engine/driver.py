@@ -16,7 +16,7 @@ from pytest_wfstate.contracts.base import Call
 from pytest_wfstate.contracts.records import Record
 from pytest_wfstate.engine.alarm import Alarm, TimeIsUp
 from pytest_wfstate.engine.render import call_in_words, short
-from pytest_wfstate.errors import AdapterFails, Hangs
+from pytest_wfstate.errors import AdapterError, StoreTimeout
 from pytest_wfstate.oracle.history import Outcome, Returned
 from pytest_wfstate.oracle.model import REFUSALS, plain, refused
 
@@ -87,7 +87,7 @@ class Driver:
                 return self._runner().get_loop().run_until_complete(_awaited(result))
         except TimeIsUp as error:
             waited, self._alarm.seconds = self._alarm.seconds, min(self._alarm.seconds, _LESS_PATIENCE)
-            raise Hangs(
+            raise StoreTimeout(
                 f"{name} did not come back in {waited:g} s. It may wait for a lock that is never freed. "
                 "If the store is only slow, give --wfstate-timeout=SECONDS."
             ).with_traceback(error.__traceback__) from None
@@ -154,7 +154,7 @@ def _adapted(name: str, adapt: Callable[[Any], Any], value: Any) -> Any:
     try:
         return adapt(value)
     except Exception as error:
-        raise AdapterFails(
+        raise AdapterError(
             f"{name}() of the suite raises {type(error).__name__}: {error}. It was given {short(repr(value))}. "
             "Mend it: as long as it fails, nothing is known of the store."
         ) from error

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from pytest_wfstate.contracts.base import Call, Contract, Operation
 from pytest_wfstate.engine.handles import FIRST, Handles
-from pytest_wfstate.engine.script import RESTART, Line, On, Play
-from pytest_wfstate.errors import Hangs
+from pytest_wfstate.engine.script import RESTART, ScriptRun, Step, ViaHandle
+from pytest_wfstate.errors import StoreTimeout
 
 __tracebackhide__ = True
 
@@ -26,7 +26,7 @@ _LISTS = 8  # of calls, of which those of a storm are chosen: to make them takes
 
 def play_random_calls(
     contract: Contract,
-    begin: Callable[[], Play],
+    begin: Callable[[], ScriptRun],
     handles: Callable[[], Handles],
     profile: str,
     *,
@@ -51,11 +51,11 @@ def play_random_calls(
         phases=(Phase.generate, Phase.shrink) if shrinks else (Phase.generate,),
     )
     @given(scripts(operations))
-    def play(lines: Sequence[Line]) -> None:
+    def play(lines: Sequence[Step]) -> None:
         with handles() as played:
             whole = begin()
 
-            def script() -> Iterator[Line]:
+            def script() -> Iterator[Step]:
                 yield from [*lines, RESTART]
                 yield from contract.observe([*IDS, *whole.made])
 
@@ -64,7 +64,7 @@ def play_random_calls(
                     whole.all(played, [line])
                 except pytest.skip.Exception:
                     continue  # not offered
-                except Hangs as hangs:
+                except StoreTimeout as hangs:
                     raise _Hung from hangs
 
     try:
@@ -77,12 +77,12 @@ class _Hung(BaseException):
     """Ends it all: to look for a shorter script would be to wait again and again."""
 
 
-def scripts(operations: Sequence[Operation]) -> st.SearchStrategy[list[Line]]:
+def scripts(operations: Sequence[Operation]) -> st.SearchStrategy[list[Step]]:
     """Give scripts of calls through several handles, with restarts.
 
     They are all of the same length, for hypothesis likes lists short, and lines that are left out shrink them.
     """
-    on_handles = st.builds(On, st.sampled_from([FIRST, FIRST, "second", "third"]), calls(operations, IDS))
+    on_handles = st.builds(ViaHandle, st.sampled_from([FIRST, FIRST, "second", "third"]), calls(operations, IDS))
     kinds = {"": st.none(), "call": on_handles, RESTART: st.just(RESTART)}
     lines = st.sampled_from(["", *["call"] * 14, RESTART]).flatmap(kinds.__getitem__)
     return st.lists(lines, min_size=_LENGTH, max_size=_LENGTH).map(lambda some: [line for line in some if line])

@@ -21,7 +21,7 @@ from pytest_wfstate.contracts.base import Call
 from pytest_wfstate.contracts.records import Record
 from pytest_wfstate.oracle.history import Entry, Outcome, Returned
 from pytest_wfstate.oracle.linearize import Unexplained
-from pytest_wfstate.oracle.model import Specification
+from pytest_wfstate.oracle.model import ReferenceModel
 
 _WIDTH = 72  # of a value
 _ORDERS = 3  # that are shown of all that were tried
@@ -60,14 +60,14 @@ def entry_in_words(entry: Entry) -> str:
     return f"{entry.client}: {call_in_words(call)} {sign}{outcome_in_words(entry.outcome)}"
 
 
-def unexplained_in_words(unexplained: Unexplained, specification: Specification) -> str:
+def unexplained_in_words(unexplained: Unexplained, specification: ReferenceModel) -> str:
     """Say which results no order of the calls explains, and what they would have been in some."""
     shown = (f"  {entry_in_words(entry)}" for entry in unexplained.entries)
     orders = (_in_that_order(*dead_end, specification) for dead_end in unexplained.dead_ends)
     return "\n".join(["no order of the calls explains this:", *shown, *list(dict.fromkeys(orders))[:_ORDERS]])
 
 
-def _in_that_order(order: Sequence[Entry], wrong: Entry, specification: Specification) -> str:
+def _in_that_order(order: Sequence[Entry], wrong: Entry, specification: ReferenceModel) -> str:
     world = specification.start()
     for entry in order:
         world = next(iter(specification.step(world, entry)), world)

@@ -14,18 +14,18 @@ from pytest_wfstate.engine.render import call_in_words, difference, outcome_in_w
 from pytest_wfstate.errors import Violation
 from pytest_wfstate.faults.crash.report import said
 from pytest_wfstate.oracle.history import Entry, Outcome, Refused, Returned
-from pytest_wfstate.oracle.model import Specification, World
+from pytest_wfstate.oracle.model import ReferenceModel, ReferenceState
 
 __tracebackhide__ = True
 
-Memory = dict[Any, tuple[World, ...]]
+Memory = dict[Any, tuple[ReferenceState, ...]]
 """What judging came to before: the same calls are judged on every disk that a crash can leave."""
 
 RESTART = "restart"
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class On:
+class ViaHandle:
     """A call through a handle of its own."""
 
     handle: str
@@ -39,25 +39,25 @@ class Tick:
     seconds: float
 
 
-Line = Call | On | str
+Step = Call | ViaHandle | str
 """A call through the first handle, one through another, or a restart of everything."""
 
-Later = Callable[[Sequence[str]], Iterable[Line]]
+Later = Callable[[Sequence[str]], Iterable[Step]]
 """Lines about ids that the store has made up: given those, from the first on."""
 
 
-def second(call: Call) -> On:
+def second_handle(call: Call) -> ViaHandle:
     """Make a call through a second handle, as another worker would."""
-    return On("second", call)
+    return ViaHandle("second_handle", call)
 
 
-class Play:
+class ScriptRun:
     """A script as it goes on, and what the reference has come to. There may be several worlds that explain it all."""
 
     def __init__(
         self,
-        specification: Specification,
-        worlds: Iterable[World],
+        specification: ReferenceModel,
+        worlds: Iterable[ReferenceState],
         *,
         title: str = "",
         memory: Memory | None = None,
@@ -75,7 +75,7 @@ class Play:
         """Why calls were left out that only look at what the others did: the store does not offer them."""
         self.has_looked = False
 
-    def all(self, handles: Handles, lines: Iterable[Line | Later]) -> None:
+    def all(self, handles: Handles, lines: Iterable[Step | Later]) -> None:
         """Make all calls.
 
         Raises:
@@ -92,7 +92,7 @@ class Play:
             elif callable(line):
                 self.all(handles, line(self.made))
             else:
-                handle, call = (line.handle, line.call) if isinstance(line, On) else (FIRST, line)
+                handle, call = (line.handle, line.call) if isinstance(line, ViaHandle) else (FIRST, line)
                 self._make(handles, handle, call)
 
     def offers(self, handles: Handles, call: Call) -> bool:
@@ -151,7 +151,7 @@ class Play:
         )
         return isinstance(expected, Returned) and expected.value not in (None, [])
 
-    def _after(self, entry: Entry, call: Call) -> tuple[World, ...]:
+    def _after(self, entry: Entry, call: Call) -> tuple[ReferenceState, ...]:
         if self._memory is None:
             return self._stepped(entry)
         key = (self.worlds, entry.client, id(call), repr(entry.outcome))
@@ -159,7 +159,7 @@ class Play:
             self._memory[key] = self._stepped(entry)
         return self._memory[key]
 
-    def _stepped(self, entry: Entry) -> tuple[World, ...]:
+    def _stepped(self, entry: Entry) -> tuple[ReferenceState, ...]:
         found = [after for world in self.worlds for after in self._specification.step(world, entry)]
         return tuple(dict.fromkeys(found) if len(found) > 1 else found)
 

@@ -16,7 +16,7 @@ from typing import Self, cast
 
 from pytest_wfstate.errors import WfstateError
 from pytest_wfstate.faults.disk.losses import Model
-from pytest_wfstate.faults.race.schedule import Choices, killed
+from pytest_wfstate.faults.race.schedule import Choices, death_of
 
 _DIAL = r"\d+\.\d+\.\d+"
 _CRASH = rf"(?:kill|ext4|xfs|posix)-\d+-(?:0|{_DIAL}(?:_{_DIAL})*)-[0-9a-f]{{8}}"
@@ -96,12 +96,12 @@ class RaceId:
         choices: list[int] = []
         for spell in spells.split("_"):
             client, _, turns = spell.removeprefix("k").partition(".")
-            choices += [int(client)] * int(turns) if turns else [killed(int(client))]
+            choices += [int(client)] * int(turns) if turns else [death_of(int(client))]
         return cls(by, tuple(choices), fingerprint)
 
     def __str__(self) -> str:
         spells = [
-            f"{client}.{len(list(turns))}" if client >= 0 else f"k{killed(client)}"
+            f"{client}.{len(list(turns))}" if client >= 0 else f"k{death_of(client)}"
             for client, turns in itertools.groupby(self.choices)
         ]
         return f"{self.by}-{'_'.join(spells)}-{self.fingerprint}"

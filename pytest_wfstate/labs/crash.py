@@ -7,7 +7,7 @@ import copy
 from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
-from pytest_wfstate.faults.crash.explorer import CheckFails, Exploration, Explorer, NotMeasured, Task
+from pytest_wfstate.faults.crash.explorer import CheckFails, CrashResult, CrashTask, Explorer, NotMeasured
 from pytest_wfstate.faults.crash.io_errors import ERRORS, ErrorRun
 from pytest_wfstate.faults.crash.kill import NeverReached, kill
 from pytest_wfstate.faults.crash.points import Event, Point, need_point
@@ -30,9 +30,9 @@ __all__ = [
     "CheckFails",
     "Crash",
     "CrashBug",
+    "CrashResult",
     "Disk",
     "ErrorBug",
-    "Exploration",
     "NeverReached",
     "NoRealDisk",
     "NotMeasured",
@@ -66,7 +66,7 @@ class Crash(Lab):
         depth: int = 1,
         unmeasured: Unmeasured = "fail",
         children: Children = "forbid",
-    ) -> Exploration:
+    ) -> CrashResult:
         """Run `workload` once, derive every disk that a crash could have left, and check each.
 
         Raises:
@@ -91,7 +91,7 @@ class Crash(Lab):
         depth: int = 1,
         unmeasured: Unmeasured = "fail",
         children: Children = "forbid",
-    ) -> Exploration:
+    ) -> CrashResult:
         """Do what `explore` does, on the running event loop."""
         _known("unmeasured", unmeasured, UNMEASURED)
         explorer = Explorer(self._task(workload, check, setup, model=model, depth=depth, children=children))
@@ -108,7 +108,7 @@ class Crash(Lab):
         setup: Workload | None = None,
         errors: Sequence[str] = ERRORS,
         unmeasured: Unmeasured = "fail",
-    ) -> Exploration:
+    ) -> CrashResult:
         """Let each file operation fail in turn, with each error, and check what the workload leaves.
 
         Raises:
@@ -131,7 +131,7 @@ class Crash(Lab):
         setup: Workload | None = None,
         errors: Sequence[str] = ERRORS,
         unmeasured: Unmeasured = "fail",
-    ) -> Exploration:
+    ) -> CrashResult:
         """Do what `errors` does, on the running event loop."""
         _known("unmeasured", unmeasured, UNMEASURED)
         work = ErrorRun(self._task(workload, check, setup), errors)
@@ -223,13 +223,13 @@ class Crash(Lab):
         model: Model | None = None,
         depth: int = 1,
         children: Children = "forbid",
-    ) -> Task:
+    ) -> CrashTask:
         settings = self._settings
         model = settings.model if model is None else model
         _known("model", model, MODELS)
         if depth not in (1, 2):
             raise ValueError(f"depth is {depth!r}. It is 1 (crash the workload) or 2 (crash the recovery as well).")
-        return Task(
+        return CrashTask(
             workload=workload,
             check=check,
             setup=setup,

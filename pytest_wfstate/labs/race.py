@@ -11,15 +11,15 @@ from typing import Any
 from pytest_wfstate.contracts.base import Contract
 from pytest_wfstate.engine.driver import Driver
 from pytest_wfstate.engine.handles import Handles
-from pytest_wfstate.errors import BadSetting
+from pytest_wfstate.errors import InvalidSetting
 from pytest_wfstate.faults.disk.home import memory_home, need_real_disk
 from pytest_wfstate.faults.race.report import RaceBug
-from pytest_wfstate.faults.race.schedules import TIMEOUT, Died, Interleavings, Outcome, Schedules
+from pytest_wfstate.faults.race.schedules import TIMEOUT, ClientDied, Outcome, RaceResult, Schedules
 from pytest_wfstate.labs.settings import Settings
-from pytest_wfstate.labs.storm import Medium, Server, Tempest, Weather
+from pytest_wfstate.labs.storm import KillableServer, Medium, StormResult, StormRun
 from pytest_wfstate.suites.context import close
 
-__all__ = ["Died", "Interleavings", "Outcome", "Race", "RaceBug", "Weather"]
+__all__ = ["ClientDied", "Outcome", "Race", "RaceBug", "RaceResult", "StormResult"]
 
 __tracebackhide__ = True
 
@@ -43,8 +43,8 @@ class Race(Schedules):
         kills: bool = True,
         seed: int = 0,
         medium: Medium = "disk",
-        server: Server | None = None,
-    ) -> Weather:
+        server: KillableServer | None = None,
+    ) -> StormResult:
         """Have several processes make random calls of a contract on the store that `open(home)` opens, all at once.
 
         With `kills` one of them is killed now and then, and started again. How long it takes is up to the profile,
@@ -68,7 +68,7 @@ class Race(Schedules):
             return self.rage(
                 handles,
                 _contract(contract),
-                Weather(processes, seed),
+                StormResult(processes, seed),
                 seconds,
                 medium=medium,
                 kills=kills,
@@ -80,17 +80,19 @@ class Race(Schedules):
         self,
         handles: Callable[[], Handles],
         contract: Contract,
-        weather: Weather,
+        weather: StormResult,
         seconds: float | None = None,
         **settings: Any,
-    ) -> Weather:
-        """Do what `storm` does, through handles that a suite opens. `settings` are those of `Tempest`.
+    ) -> StormResult:
+        """Do what `storm` does, through handles that a suite opens. `settings` are those of `StormRun`.
 
         Raises:
             RaceBug: as `storm` does.
         """
         with self._telling(weather):
-            Tempest(handles, contract, weather, **settings).rage(SECONDS[self._profile] if seconds is None else seconds)
+            StormRun(handles, contract, weather, **settings).rage(
+                SECONDS[self._profile] if seconds is None else seconds
+            )
         if weather.violation:
             raise RaceBug(f"a storm of {weather.workers} workers broke the store.\n\n{weather.violation}\n\n{weather}.")
         return weather
@@ -103,4 +105,4 @@ def _contract(contract: Contract | str) -> Contract:
         return contract
     if contract in SUITES:
         return SUITES[contract].contract
-    raise BadSetting(f"there is no contract {contract!r}. It is a Contract, or one of {', '.join(SUITES)}.")
+    raise InvalidSetting(f"there is no contract {contract!r}. It is a Contract, or one of {', '.join(SUITES)}.")

@@ -18,12 +18,12 @@ import pytest
 from pytest_wfstate.contracts.base import Call, Contract, Operation
 from pytest_wfstate.engine.handles import Handles
 from pytest_wfstate.engine.render import call_in_words, entry_in_words, outcome_in_words, unexplained_in_words
-from pytest_wfstate.faults.race.storm import NAP, Broken, Deed, Storm
+from pytest_wfstate.faults.race.storm import NAP, Storm, TimedCall, WorkerLost
 from pytest_wfstate.faults.real_clock import now
 from pytest_wfstate.faults.result import Result
-from pytest_wfstate.oracle.history import Died, Entry, Failed, Outcome, Returned
+from pytest_wfstate.oracle.history import Entry, Errored, NeverReturned, Outcome, Returned
 from pytest_wfstate.oracle.linearize import Unexplained, check
-from pytest_wfstate.oracle.model import Specification
+from pytest_wfstate.oracle.model import ReferenceModel
 from pytest_wfstate.oracle.partition import shares
 
 __tracebackhide__ = True
@@ -39,7 +39,7 @@ _PAUSE = 0.02  # seconds between two looks at whether a server is back
 Medium = Literal["disk", "server", "memory"]
 
 
-class Server(Protocol):
+class KillableServer(Protocol):
     """A server that can be killed."""
 
     def kill(self) -> None:
@@ -50,7 +50,7 @@ class Server(Protocol):
 
 
 @dataclasses.dataclass(slots=True)
-class Weather(Result):
+class StormResult(Result):
     """What a storm has seen."""
 
     workers: int
@@ -77,19 +77,19 @@ class Weather(Result):
         return f"{self.calls:,} calls of {self.workers} workers, {self.killed:,} killed"
 
 
-class Tempest:
+class StormRun:
     """A storm on one store."""
 
     def __init__(
         self,
         handles: Callable[[], Handles],
         contract: Contract,
-        weather: Weather,
+        weather: StormResult,
         *,
         medium: Medium,
         kills: bool,
         timeout: float,
-        server: Server | None = None,
+        server: KillableServer | None = None,
         normalise: Callable[[Any], Any] = lambda record: record,
     ) -> None:
         self._handles = handles
@@ -100,7 +100,7 @@ class Tempest:
         self._disturb = self._kill_server if server else None
         self._timeout = timeout
         self._chance = random.Random(weather.seed)
-        self._specification = Specification(contract, normalise)
+        self._specification = ReferenceModel(contract, normalise)
         self._outages: list[tuple[float, float]] = []
         """From when to when the server was gone."""
         self._done_at = [now()] * weather.workers
@@ -126,7 +126,7 @@ class Tempest:
                 self._weather.seconds = now() - began
             if not self._weather.violation:
                 self._look_again()
-        except Broken as broken:
+        except WorkerLost as broken:
             self._weather.violation = str(broken)
         finally:
             self._weather.seconds = now() - began
@@ -158,7 +158,7 @@ class Tempest:
 
             def do(call: Call) -> Outcome | None:
                 outcome = _made(handles, "worker", call)
-                if isinstance(outcome, Failed) and self._server is not None:
+                if isinstance(outcome, Errored) and self._server is not None:
                     self._wait_for_server(handles)
                 return outcome
 
@@ -173,9 +173,9 @@ class Tempest:
             Broken: it does not work again.
         """
         (look, *_), until = self._contract.looks(["server"]), now() + self._timeout
-        while isinstance(outcome := _made(handles, "worker", look), Failed):
+        while isinstance(outcome := _made(handles, "worker", look), Errored):
             if now() > until:
-                raise Broken(
+                raise WorkerLost(
                     f"{call_in_words(look)} still fails {self._timeout:g} s after a call was lost: {outcome.error}. "
                     "The server is started again at once; a handle has to connect anew."
                 )
@@ -198,15 +198,15 @@ class Tempest:
         entries += self._observed([*ids, *made], now())
         weather.violation = self._judged(entries)
 
-    def _entry(self, deed: Deed) -> Entry:
+    def _entry(self, deed: TimedCall) -> Entry:
         client = f"worker {deed.worker + 1}" + (f", life {deed.life + 1}" if deed.life else "")
         # A call that was lost with its server has happened before the server was back, or never.
-        is_lost = deed.died or (isinstance(deed.outcome, Failed) and self._has_lost_server(deed))
+        is_lost = deed.died or (isinstance(deed.outcome, Errored) and self._has_lost_server(deed))
         self._done_at[deed.worker] = deed.end
-        outcome = Died() if is_lost else deed.outcome
+        outcome = NeverReturned() if is_lost else deed.outcome
         return Entry(client, deed.order.name, deed.order.args, deed.begin, deed.end, outcome)
 
-    def _has_lost_server(self, deed: Deed) -> bool:
+    def _has_lost_server(self, deed: TimedCall) -> bool:
         """Tell whether the server was gone at some time since the worker's last call: else it is not to blame."""
         return any(began <= deed.end and ended >= self._done_at[deed.worker] for began, ended in self._outages)
 
@@ -249,7 +249,7 @@ class Tempest:
                     return
 
     def _judged(self, entries: Sequence[Entry]) -> str:
-        failed = next((one for one in entries if isinstance(one.outcome, Failed)), None)
+        failed = next((one for one in entries if isinstance(one.outcome, Errored)), None)
         if failed is not None:
             server = ", and the server was there" if self._server else ""
             return f"a call ended in an error, with nothing in its way but others{server}:\n  {entry_in_words(failed)}"
@@ -281,7 +281,7 @@ def _made(handles: Handles, handle: str, call: Call) -> Outcome | None:
     except pytest.skip.Exception:
         return None
     except (Exception, pytest.fail.Exception) as error:
-        return Failed(f"{type(error).__name__}: {error}")
+        return Errored(f"{type(error).__name__}: {error}")
 
 
 def _milliseconds(entry: Entry, begin: float) -> str:

@@ -28,7 +28,7 @@ class Refused:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Failed:
+class Errored:
     """The call ended in an error that leaves open whether it happened: a full disk, a lost connection."""
 
     error: str
@@ -38,7 +38,7 @@ class Failed:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Died:
+class NeverReturned:
     """The process died before the call came back. It happened before the death, or never."""
 
     def __str__(self) -> str:
@@ -53,7 +53,7 @@ class Forgotten:
         return "-> whatever"
 
 
-Outcome = Returned | Refused | Failed | Died | Forgotten
+Outcome = Returned | Refused | Errored | NeverReturned | Forgotten
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -78,12 +78,12 @@ class Entry:
     @property
     def must_have_happened(self) -> bool:
         """Whether an order that leaves this call out explains nothing."""
-        return not isinstance(self.outcome, Failed | Died)
+        return not isinstance(self.outcome, Errored | NeverReturned)
 
     @property
     def until(self) -> float:
         """The last moment at which it can have happened."""
-        return math.inf if isinstance(self.outcome, Failed) else self.end
+        return math.inf if isinstance(self.outcome, Errored) else self.end
 
     def __str__(self) -> str:
         args = ", ".join(repr(arg) for arg in self.args)
@@ -113,4 +113,4 @@ class History:
     def died(self, client: str, at: float) -> None:
         """Note that a client died; the call that it had open, if any, has no result."""
         if client in self._open:
-            self.end(client, Died(), at)
+            self.end(client, NeverReturned(), at)

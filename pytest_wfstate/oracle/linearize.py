@@ -60,7 +60,7 @@ def check(entries: Iterable[Entry], reference: Reference[Any]) -> Unexplained | 
     """Look for an order that explains the history; give what cannot be explained, or None if all can."""
     ordered = sorted(entries, key=lambda entry: entry.begin)
     steps = _Steps(reference)
-    if _Search(ordered, steps).succeeds():
+    if _OrderSearch(ordered, steps).succeeds():
         return None
     core = _Core(ordered, steps)
     kept = core.smallest()
@@ -106,14 +106,14 @@ class _Core:
         """Give calls of which none can be forgotten: then the rest would be explained."""
         return self._needed([], [], [at for at, entry in enumerate(self._entries) if entry.has_result])
 
-    def search(self, known: Iterable[int]) -> _Search:
+    def search(self, known: Iterable[int]) -> _OrderSearch:
         """Search with only these results known: all other calls happened in their time, and returned whatever."""
         kept = set(known)
         entries = [
             entry if at in kept or not entry.has_result else self._forgotten[at]
             for at, entry in enumerate(self._entries)
         ]
-        return _Search(entries, self._steps, self._most).searched()
+        return _OrderSearch(entries, self._steps, self._most).searched()
 
     def _needed(self, known: list[int], added: list[int], among: list[int]) -> list[int]:
         if added and self.search(known).failed:
@@ -126,7 +126,7 @@ class _Core:
         return of_first + of_second
 
 
-class _Search:
+class _OrderSearch:
     """One search over calls in the order of their beginnings. Above a cost of `most` it is given up."""
 
     def __init__(self, entries: Sequence[Entry], steps: _Steps, most: float = math.inf) -> None:
@@ -138,7 +138,7 @@ class _Search:
         self.failed = False
         """Whether it was seen that no order explains everything."""
 
-    def searched(self) -> _Search:
+    def searched(self) -> _OrderSearch:
         """Search, and keep the answer in `failed`."""
         self.failed = not self.succeeds() and self._steps.cost <= self._most
         return self

@@ -25,7 +25,7 @@ REFUSALS = (CorruptRecord, LookupError, ValueError, TypeError)
 _ROUTINES = (types.FunctionType, types.MethodType, types.BuiltinFunctionType, Invented)
 
 
-class World:
+class ReferenceState:
     """A reference with its handles, at one moment. It is never changed; two that no call can tell apart are equal."""
 
     def __init__(self, handles: dict[str, Any]) -> None:
@@ -41,7 +41,7 @@ class World:
 
     def __eq__(self, other: object) -> bool:
         return self is other or (
-            isinstance(other, World) and self._hash == other._hash and self._frozen == other._frozen
+            isinstance(other, ReferenceState) and self._hash == other._hash and self._frozen == other._frozen
         )
 
     def __hash__(self) -> int:
@@ -56,7 +56,7 @@ class World:
         return _holds(self._frozen, text)
 
 
-class Specification:
+class ReferenceModel:
     """A contract's reference, which tells for any call what it may come to. It is the `Reference` of the checker.
 
     If not `in_order`, a list that is returned may be in any order.
@@ -75,15 +75,15 @@ class Specification:
         self._normalise = normalise
         self._invented = invented or Invented()
 
-    def start(self) -> World:
+    def start(self) -> ReferenceState:
         """Give an empty store that nobody has opened."""
-        return World({"": self._contract.reference(self._invented)})
+        return ReferenceState({"": self._contract.reference(self._invented)})
 
-    def restart(self, world: World) -> World:
+    def restart(self, world: ReferenceState) -> ReferenceState:
         """Give the world after every process has ended: what was stored is all that is left."""
-        return World({"": world.handles[""]})  # not a copy: a world is never changed
+        return ReferenceState({"": world.handles[""]})  # not a copy: a world is never changed
 
-    def step(self, world: World, entry: Entry) -> Iterator[World]:
+    def step(self, world: ReferenceState, entry: Entry) -> Iterator[ReferenceState]:
         """Give every world that a call can lead to with the outcome it had."""
         operation = self._contract[entry.name]
         if not operation.changes:
@@ -98,9 +98,9 @@ class Specification:
             handles = world.copy()
             outcome = self._outcome(handles, entry, way)
             if not entry.has_result or self._is_alike(outcome, entry.outcome):
-                yield World(handles)
+                yield ReferenceState(handles)
 
-    def expected(self, world: World, entry: Entry) -> Outcome:
+    def expected(self, world: ReferenceState, entry: Entry) -> Outcome:
         """Tell what should have come of a call."""
         self._invented.give(None)
         return self._outcome(world.copy(), entry)
@@ -113,7 +113,7 @@ class Specification:
         """Tell whether a call returns an id that the store makes up."""
         return self._contract[call.name].invents
 
-    def _ways(self, world: World, entry: Entry) -> list[Way]:
+    def _ways(self, world: ReferenceState, entry: Entry) -> list[Way]:
         operation, died = self._contract[entry.name], not entry.must_have_happened
         handle = self._handle(world.copy(), entry.client) if died and operation.cut_short else None
         return operation.ways(handle, entry.args, died=died)

@@ -9,14 +9,14 @@ from typing import Any
 from pytest_wfstate.contracts.base import Contract, Operation
 from pytest_wfstate.oracle.history import Entry, Forgotten, Returned
 from pytest_wfstate.oracle.linearize import Unexplained, check
-from pytest_wfstate.oracle.model import Specification
+from pytest_wfstate.oracle.model import ReferenceModel
 
 
 def explain(
     entries: Iterable[Entry], contract: Contract, normalise: Callable[[Any], Any] = lambda record: record
 ) -> Unexplained | None:
     """Look for an order in which the contract's reference gives every result; give what has none, or None."""
-    found = (check(part, Specification(contract, normalise)) for part in parts(list(entries), contract))
+    found = (check(part, ReferenceModel(contract, normalise)) for part in parts(list(entries), contract))
     return next((unexplained for unexplained in found if unexplained is not None), None)
 
 

@@ -25,7 +25,7 @@ def settings(request: pytest.FixtureRequest, profile: str, model: Any, home: str
     """Give the settings of one test's `crash` or `race` fixture; `home` names the folder that workloads are given."""
     config = request.config
     keep, replay = config.getoption("--wfstate-keep"), _replay(config, is_race=is_race)
-    progress = _Progress(config)
+    progress = _ProgressLine(config)
 
     def done(result: Result) -> None:
         progress.clear()
@@ -105,7 +105,7 @@ def _keeper(request: pytest.FixtureRequest, folder: Path) -> Any:
     return keep
 
 
-class _Progress:
+class _ProgressLine:
     """A line of its own that is written over and over, on a terminal, while an exploration takes its time."""
 
     def __init__(self, config: pytest.Config) -> None:

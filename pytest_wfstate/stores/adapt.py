@@ -10,7 +10,7 @@ import threading
 from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
 
-from pytest_wfstate.errors import WouldHang
+from pytest_wfstate.errors import LoopDeadlock
 from pytest_wfstate.stores.base import Store, blocking, in_thread
 
 __all__ = ["as_async", "as_sync"]
@@ -24,9 +24,9 @@ def as_sync(store: Any) -> Any:
     So it works inside a running event loop too, and in a forked child, which gets a loop of its own. Those of this
     package's stores that are blocking at heart are called as such: no loop, and no thread.
 
-    Called by what runs on that loop itself, as an async store does that has another one inside, they raise `WouldHang`.
+    Called by what runs on that loop itself, as an async store does that has another one inside, they raise `LoopDeadlock`.
     """
-    return _Sync(store)
+    return _SyncAdapter(store)
 
 
 def as_async(store: Any) -> Any:
@@ -57,7 +57,7 @@ class _Recoloured:
         return type(self)(result) if isinstance(result, Store) else result
 
 
-class _Sync(_Recoloured):
+class _SyncAdapter(_Recoloured):
     def _wrap(self, method: Callable[..., Any]) -> Callable[..., Any]:
         direct = blocking(method) or method
 
@@ -68,7 +68,7 @@ class _Sync(_Recoloured):
 
         return call
 
-    def __enter__(self) -> _Sync:
+    def __enter__(self) -> _SyncAdapter:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -105,7 +105,7 @@ class _Loop:
         if threading.current_thread() is self._thread:
             if inspect.iscoroutine(awaitable):
                 awaitable.close()
-            raise WouldHang(
+            raise LoopDeadlock(
                 "a store of as_sync was called by what runs on the event loop of as_sync, which would wait for itself "
                 "for ever. Await the async store there, without as_sync."
             )

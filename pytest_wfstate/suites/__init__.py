@@ -1,7 +1,7 @@
 """Conformance suites: subclass one, write `open`, and learn which promises a store breaks."""
 
 from pytest_wfstate.contracts.base import Call, Contract, Operation
-from pytest_wfstate.engine.script import RESTART, second
+from pytest_wfstate.engine.script import RESTART, second_handle
 from pytest_wfstate.suites.base import Suite
 from pytest_wfstate.suites.effects import EffectSuite
 from pytest_wfstate.suites.faults.crash import Scenario
@@ -25,7 +25,7 @@ __all__ = [
     "SnapshotSuite",
     "Suite",
     "script",
-    "second",
+    "second_handle",
 ]
 
 SUITES: dict[str, type[Suite]] = {

@@ -9,12 +9,12 @@ from pydantic import BaseModel
 
 from pytest_wfstate.engine.handles import FIRST
 from pytest_wfstate.engine.render import call_in_words
-from pytest_wfstate.engine.script import RESTART, second
+from pytest_wfstate.engine.script import RESTART, second_handle
 from pytest_wfstate.errors import Violation
 from pytest_wfstate.oracle.model import plain
 from pytest_wfstate.suites import inputs
 from pytest_wfstate.suites.clauses import clause, clauses
-from pytest_wfstate.suites.context import Harness
+from pytest_wfstate.suites.context import ClauseContext
 from pytest_wfstate.suites.faults.corruption import block, corrupted, cut, must_raise
 from pytest_wfstate.suites.faults.generated import generated
 from pytest_wfstate.suites.settings import check_settings
@@ -22,10 +22,10 @@ from pytest_wfstate.suites.settings import check_settings
 __tracebackhide__ = True
 
 
-class Suite(Harness):
+class Suite(ClauseContext):
     """Holds a store to a contract. Subclass the suite of one contract, and write `open`.
 
-    A clause of the contract is a test method; nothing of a suite is meant to be overridden but what `Harness` lists
+    A clause of the contract is a test method; nothing of a suite is meant to be overridden but what `ClauseContext` lists
     first.
     """
 
@@ -66,9 +66,9 @@ class Suite(Harness):
     @clause("safe", "What one handle saved, every other handle sees at once.")
     def test_handles_see_each_other(self) -> None:
         record, looks = self.contract.record, self._looks("a")
-        seen = [second(look) for look in looks]
+        seen = [second_handle(look) for look in looks]
         # Each handle has looked, and changed nothing since, when the other one saves.
-        self._play([record("a", 1), *seen, record("a", 2), *looks, *seen, second(record("a", 3)), *looks, *seen])
+        self._play([record("a", 1), *seen, record("a", 2), *looks, *seen, second_handle(record("a", 3)), *looks, *seen])
 
     @clause("safe", "Values that are false, and empty ones, are kept.")
     def test_values_falsy(self) -> None:
@@ -126,7 +126,7 @@ class Suite(Harness):
             expected = [self._specification.restart(world) for world in play.worlds]
             inputs.disturb(call.args)
             looks = self._looks("a")
-            self._begin(expected).all(handles, [*(second(look) for look in looks), *looks])
+            self._begin(expected).all(handles, [*(second_handle(look) for look in looks), *looks])
 
     @clause("safe", "What the caller does to a record that was loaded does not change what is stored.")
     def test_aliasing_loaded(self) -> None:
@@ -135,7 +135,7 @@ class Suite(Harness):
             play.all(handles, [self.contract.record("a", 1)])
             for look in looks:
                 inputs.disturb(self._driver.call(handles[FIRST], look))
-            play.all(handles, [*looks, *(second(look) for look in looks)])
+            play.all(handles, [*looks, *(second_handle(look) for look in looks)])
 
     @clause("safe", "A record that cannot be read is an error: it is not taken to be missing, or empty.", "input")
     def test_corrupt_is_loud(self) -> None:

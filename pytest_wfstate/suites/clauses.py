@@ -33,7 +33,7 @@ class Clause:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class _Promise:
+class _ClauseMark:
     level: Level
     fault: Fault
     text: str
@@ -43,7 +43,7 @@ def clause(level: Level, promise: str, fault: Fault = "none") -> Callable[[F], F
     """Make a test method of a suite a clause."""
 
     def mark(test: F) -> F:
-        test.__dict__["wfstate_promise"] = _Promise(level, fault, promise)
+        test.__dict__["wfstate_promise"] = _ClauseMark(level, fault, promise)
         test.__doc__ = promise
         return test
 
@@ -66,6 +66,6 @@ def clause_of(suite: Any, test: Any, name: str) -> Clause | None:
     return Clause(f"{suite.contract.name}.{topic}.{'-'.join(rest)}", promise.level, promise.fault, promise.text, name)
 
 
-def _promise(test: Any) -> _Promise | None:
+def _promise(test: Any) -> _ClauseMark | None:
     found = getattr(test, "wfstate_promise", None)
-    return found if isinstance(found, _Promise) else None
+    return found if isinstance(found, _ClauseMark) else None

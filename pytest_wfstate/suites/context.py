@@ -14,18 +14,18 @@ from pytest_wfstate.contracts.base import Call, Contract, Invented
 from pytest_wfstate.contracts.clock import now
 from pytest_wfstate.engine.driver import Driver
 from pytest_wfstate.engine.handles import Handles
-from pytest_wfstate.engine.script import Later, Line, Play, Tick
+from pytest_wfstate.engine.script import Later, ScriptRun, Step, Tick
 from pytest_wfstate.faults.frozen_clock import START, frozen_clock
 from pytest_wfstate.faults.servers.proxy import Proxy
-from pytest_wfstate.oracle.model import Specification, World
+from pytest_wfstate.oracle.model import ReferenceModel, ReferenceState
 from pytest_wfstate.suites.clauses import Level, Medium, clause_of
-from pytest_wfstate.suites.faults.crash import Scenario, Trial
-from pytest_wfstate.suites.faults.race import Racer
+from pytest_wfstate.suites.faults.crash import CrashRun, Scenario
+from pytest_wfstate.suites.faults.race import RaceRole
 
 __tracebackhide__ = True
 
 
-class Harness:
+class ClauseContext:
     """What a suite does with a store, but for its clauses. What can be overridden comes first."""
 
     medium: ClassVar[Medium] = "disk"
@@ -76,7 +76,7 @@ class Harness:
     """Whether random calls that fail are made as few as possible: nobody needs that who expects them to."""
     scenarios: ClassVar[Mapping[str, Sequence[Scenario]]] = {}
     """For each method that changes something, what a crash comes in the middle of."""
-    racers: ClassVar[Mapping[str, Racer]] = {}
+    racers: ClassVar[Mapping[str, RaceRole]] = {}
     """For each method, what a worker does with it in a race with another."""
     killed_racers: ClassVar[bool] = False
     """Whether one of two workers is also killed while the other is at work."""
@@ -96,7 +96,7 @@ class Harness:
         self._base = tmp_path_factory.mktemp("wfstate")
         required = [one.name for one in self.contract.operations if one.required]
         self._driver = Driver(self._timeout, self.encode, self.decode, self.normalise, required)
-        self._specification = Specification(self.contract, self.normalise)
+        self._specification = ReferenceModel(self.contract, self.normalise)
         with contextlib.ExitStack() as stack:
             if self.server is not None:
                 self._server = request.getfixturevalue(self.server)
@@ -121,14 +121,14 @@ class Harness:
     def _looks(self, *ids: str) -> list[Call]:
         return list(self.contract.looks(ids))
 
-    def _play(self, lines: Sequence[Line | Later]) -> None:
+    def _play(self, lines: Sequence[Step | Later]) -> None:
         """Make calls on the store and on the reference."""
         with self._handles(self._home()) as handles:
             play = self._begin()
             play.all(handles, lines)
         self._say_what_was_left_out(play)
 
-    def _play_each(self, scripts: Iterable[Sequence[Line | Later]]) -> None:
+    def _play_each(self, scripts: Iterable[Sequence[Step | Later]]) -> None:
         """Play scripts one after the other on one store: they do each other no harm unless something is wrong.
 
         Then each is played on a store of its own, so that what is told is short.
@@ -141,10 +141,10 @@ class Harness:
                 self._play(lines)
             raise
 
-    def _begin(self, worlds: Sequence[World] | None = None) -> Play:
+    def _begin(self, worlds: Sequence[ReferenceState] | None = None) -> ScriptRun:
         """Begin a script, on an empty store or on one in which things are as in these worlds."""
         start = worlds or [self._specification.start()]
-        return Play(self._specification, start, title=self._title, is_aside=self._is_aside)
+        return ScriptRun(self._specification, start, title=self._title, is_aside=self._is_aside)
 
     def _is_aside(self, call: Call) -> bool:
         """Tell whether a script makes a call only to see what others did. If it is not offered, it can be left out."""
@@ -152,7 +152,7 @@ class Harness:
         only_looks = not operation.changes or call is self.contract.recovery
         return only_looks and self._topic not in operation.name.split("_")
 
-    def _say_what_was_left_out(self, play: Play) -> None:
+    def _say_what_was_left_out(self, play: ScriptRun) -> None:
         if play.left_out and not play.has_looked:
             pytest.skip(play.left_out[0])
         self._tell("left_out", dict.fromkeys(play.left_out))
@@ -163,11 +163,11 @@ class Harness:
         new = ((f"wfstate_{name}", text) for text in texts)
         properties.extend(pair for pair in new if pair not in properties)
 
-    def _play_in_time(self, lines: Sequence[Line | Later | Tick]) -> None:
+    def _play_in_time(self, lines: Sequence[Step | Later | Tick]) -> None:
         """Make calls while the clock stands still: then every time stamp is known."""
-        specification = Specification(self.contract, self.normalise, _Clock())
+        specification = ReferenceModel(self.contract, self.normalise, _Clock())
         with frozen_clock(START) as clock, self._handles(self._home()) as handles:
-            play = Play(specification, [specification.start()], title=self._title, is_aside=self._is_aside)
+            play = ScriptRun(specification, [specification.start()], title=self._title, is_aside=self._is_aside)
             for line in lines:
                 if isinstance(line, Tick):
                     clock.tick(line.seconds)
@@ -185,9 +185,9 @@ class Harness:
     def _handles(self, home: Path) -> Handles:
         return Handles(lambda: self._open(home), self._close, self._driver)
 
-    def _trial(self, scenario: Scenario, ack: Callable[[Any], None]) -> Trial:
+    def _trial(self, scenario: Scenario, ack: Callable[[Any], None]) -> CrashRun:
         """Make a trial of a scenario on the store."""
-        return Trial(self._handles, self.contract, self.normalise, scenario, self.afterwards, ack)
+        return CrashRun(self._handles, self.contract, self.normalise, scenario, self.afterwards, ack)
 
     def _open(self, home: Path) -> Any:
         try:
@@ -240,7 +240,7 @@ def _timeout(config: pytest.Config) -> float:
     return float(config.getoption("--wfstate-timeout") or config.getini("wfstate_timeout"))
 
 
-def _tell_once(suite: type[Harness], error: Exception) -> None:
+def _tell_once(suite: type[ClauseContext], error: Exception) -> None:
     """Let the first test of a suite show why its store cannot be opened; the others say so in a line."""
     if _FAILS_TO_OPEN in vars(suite):
         pytest.fail(f"open() raises {type(error).__name__}, as the first failure of this class shows", pytrace=False)

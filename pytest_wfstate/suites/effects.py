@@ -8,7 +8,7 @@ from typing import Any
 from pytest_wfstate import samples
 from pytest_wfstate.contracts import WorkflowCheckpoint
 from pytest_wfstate.contracts.base import Call, Contract, Operation
-from pytest_wfstate.engine.script import RESTART, On, Tick, second
+from pytest_wfstate.engine.script import RESTART, Tick, ViaHandle, second_handle
 from pytest_wfstate.engine.strategies import st
 from pytest_wfstate.stores.memory import MemoryEffectStore
 from pytest_wfstate.suites import inputs
@@ -16,7 +16,7 @@ from pytest_wfstate.suites.base import Suite
 from pytest_wfstate.suites.clauses import clause
 from pytest_wfstate.suites.faults.corruption import corrupted, must_raise
 from pytest_wfstate.suites.faults.crash import Scenario
-from pytest_wfstate.suites.faults.race import Racer
+from pytest_wfstate.suites.faults.race import RaceRole
 from pytest_wfstate.suites.scripts import script, timed
 
 
@@ -66,9 +66,9 @@ def _saved_before(task_id: str, number: int) -> list[Call]:
     return [save(task_id, number)]
 
 
-def third(call: Call) -> On:
+def third(call: Call) -> ViaHandle:
     """Make a call through a third handle."""
-    return On("third", call)
+    return ViaHandle("third", call)
 
 
 def _looks(ids: Sequence[str]) -> list[Call]:
@@ -130,11 +130,11 @@ class EffectSuite(Suite):
         "delete": [Scenario([DELETE_A], before=[A, B]), Scenario([DELETE_A, M1], before=[M1, M2])],
     }
     racers = {
-        "save": Racer(lambda task_id, number: [save(task_id, number)]),
+        "save": RaceRole(lambda task_id, number: [save(task_id, number)]),
         # One of the two marks is the same for all workers: a call that was repeated.
-        "mark": Racer(lambda task_id, number: [mark(task_id, f"m{number}"), mark(task_id, "m")], _saved_before),
-        "delete": Racer(lambda task_id, _: [DELETE(task_id)], _saved_before),
-        "load": Racer(lambda task_id, _: [LOAD(task_id), LOAD(task_id)]),
+        "mark": RaceRole(lambda task_id, number: [mark(task_id, f"m{number}"), mark(task_id, "m")], _saved_before),
+        "delete": RaceRole(lambda task_id, _: [DELETE(task_id)], _saved_before),
+        "load": RaceRole(lambda task_id, _: [LOAD(task_id), LOAD(task_id)]),
     }
     heals = [save("a", 2), DELETE_A]
     afterwards = [mark("b", "after"), LOOK_B, mark("a", "after"), LOOK_A]
@@ -173,7 +173,7 @@ class EffectSuite(Suite):
     test_mark_idempotent_elsewhere = script(
         "safe",
         "To mark an id again that another handle has marked changes nothing.",
-        *(M1, second(M1), second(M2), M2, third(M1), LOOK_A, RESTART, LOOK_A),
+        *(M1, second_handle(M1), second_handle(M2), M2, third(M1), LOOK_A, RESTART, LOOK_A),
     )
     test_mark_idempotent_saved = script(
         "safe",
@@ -193,22 +193,31 @@ class EffectSuite(Suite):
     test_mark_seen_at_once = script(
         "safe",
         "What one handle marked, every other handle sees at once.",
-        *(M1, second(LOOK_A), second(M2), LOOK_A, third(LOOK_A), M3, second(LOOK_A), third(LOOK_A)),
+        *(
+            M1,
+            second_handle(LOOK_A),
+            second_handle(M2),
+            LOOK_A,
+            third(LOOK_A),
+            M3,
+            second_handle(LOOK_A),
+            third(LOOK_A),
+        ),
     )
     test_mark_not_lost = script(
         "safe",
         "Marks through several handles are all kept.",
-        *(A, M1, second(M2), third(M3), M4, second(MARKS_A[5]), LOOK_A, third(LOOK_A), RESTART, LOOK_A),
+        *(A, M1, second_handle(M2), third(M3), M4, second_handle(MARKS_A[5]), LOOK_A, third(LOOK_A), RESTART, LOOK_A),
     )
     test_mark_after_save = script(
         "safe",
         "A mark adds to what another handle has saved meanwhile.",
-        *(A, M1, second(save("a", 3)), M2, LOOK_A, second(LOOK_A), RESTART, LOOK_A),
+        *(A, M1, second_handle(save("a", 3)), M2, LOOK_A, second_handle(LOOK_A), RESTART, LOOK_A),
     )
     test_mark_after_delete = script(
         "safe",
         "A mark after a delete starts anew, whichever handle deleted.",
-        *(A, M1, DELETE_A, M1, LOOK_A, second(M2), second(DELETE_A), M2, LOOK_A, RESTART, LOOK_A),
+        *(A, M1, DELETE_A, M1, LOOK_A, second_handle(M2), second_handle(DELETE_A), M2, LOOK_A, RESTART, LOOK_A),
     )
     test_mark_others = script(
         "safe",
@@ -254,7 +263,7 @@ class EffectSuite(Suite):
     test_save_after_marks = script(
         "safe",
         "To save a checkpoint replaces all marks: what is not in it is not done.",
-        *(M1, M2, A, LOOK_A, second(LOOK_A), M1, LOOK_A, RESTART, LOOK_A),
+        *(M1, M2, A, LOOK_A, second_handle(LOOK_A), M1, LOOK_A, RESTART, LOOK_A),
     )
     test_save_after_delete = script(
         "safe", "A deleted task can be saved again.", A, DELETE_A, LOOK_A, save("a", 2), LOOK_A, RESTART, LOOK_A
@@ -268,7 +277,16 @@ class EffectSuite(Suite):
     test_delete_seen_at_once = script(
         "safe",
         "A task that one handle deleted is gone for every other.",
-        *(A, second(LOOK_A), DELETE_A, second(LOOK_A), second(M1), LOOK_A, second(DELETE_A), LOOK_A),
+        *(
+            A,
+            second_handle(LOOK_A),
+            DELETE_A,
+            second_handle(LOOK_A),
+            second_handle(M1),
+            LOOK_A,
+            second_handle(DELETE_A),
+            LOOK_A,
+        ),
     )
     test_delete_others = script(
         "safe",
@@ -289,7 +307,7 @@ class EffectSuite(Suite):
             M2,
             LOOK_A,
             Tick(3600),
-            second(M3),
+            second_handle(M3),
             LOOK_A,
             RESTART,
             LOOK_A,
@@ -300,7 +318,7 @@ class EffectSuite(Suite):
     test_mark_again_keeps_time = timed(
         "hardened",
         "To mark the same id again leaves the time of the checkpoint.",
-        *(A, M1, Tick(100), M1, mark("a", "use-0"), LOOK_A, Tick(100), second(M1), LOOK_A, RESTART, LOOK_A),
+        *(A, M1, Tick(100), M1, mark("a", "use-0"), LOOK_A, Tick(100), second_handle(M1), LOOK_A, RESTART, LOOK_A),
     )
     test_mark_too_many = script(
         "hardened",
@@ -321,7 +339,7 @@ class EffectSuite(Suite):
             play, call = self._begin(), mark("a", "m1")
             play.all(handles, [call])
             call.args[2].target = "changed"
-            play.all(handles, [LOOK_A, second(LOOK_A)])
+            play.all(handles, [LOOK_A, second_handle(LOOK_A)])
 
     @clause("safe", "A mark on a checkpoint that cannot be read is an error: it does not start anew.", "input")
     def test_corrupt_not_reset(self) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 from pytest_wfstate import samples
 from pytest_wfstate.contracts.base import Call, Contract, Operation, Way
 from pytest_wfstate.contracts.paused import Workflow
-from pytest_wfstate.engine.script import RESTART, Line, Tick, second
+from pytest_wfstate.engine.script import RESTART, Step, Tick, second_handle
 from pytest_wfstate.engine.strategies import st
 from pytest_wfstate.stores.memory import MemoryPausedStore
 from pytest_wfstate.suites import inputs
@@ -19,7 +19,7 @@ from pytest_wfstate.suites.base import Suite
 from pytest_wfstate.suites.clauses import clause
 from pytest_wfstate.suites.faults.corruption import corrupted, must_raise
 from pytest_wfstate.suites.faults.crash import Scenario
-from pytest_wfstate.suites.faults.race import Racer
+from pytest_wfstate.suites.faults.race import RaceRole
 from pytest_wfstate.suites.scripts import script, timed
 
 _LONG = 3600  # seconds: no claim of a test is that old, unless its clock is frozen
@@ -71,7 +71,7 @@ def _paused(run_id: str, number: int) -> list[Call]:
     return [save(run_id, number)]
 
 
-def _lines(*lines: Line | Tick) -> tuple[Any, ...]:
+def _lines(*lines: Step | Tick) -> tuple[Any, ...]:
     """Write lines of a script beside each other."""
     return lines  # mypy has no type for a plain tuple of them
 
@@ -134,17 +134,17 @@ class PausedSuite(Suite):
         "remove": [Scenario([REMOVE("a")], before=[A, B]), Scenario([REMOVE("a")], before=[A, CLAIM_A, A2])],
     }
     racers = {
-        "save": Racer(lambda run_id, number: [save(run_id, number)]),
-        "claim": Racer(lambda run_id, _: [CLAIM(run_id)], _paused),
-        "complete": Racer(lambda run_id, _: [CLAIM(run_id), COMPLETE(run_id)], _paused),
+        "save": RaceRole(lambda run_id, number: [save(run_id, number)]),
+        "claim": RaceRole(lambda run_id, _: [CLAIM(run_id)], _paused),
+        "complete": RaceRole(lambda run_id, _: [CLAIM(run_id), COMPLETE(run_id)], _paused),
         # Who recovers takes up what it has found: whoever had it before must not end it any more.
-        "recover": Racer(
+        "recover": RaceRole(
             lambda run_id, _: [RECOVER(), CLAIM(run_id)],
             lambda run_id, number: [save(run_id, number), CLAIM(run_id)],
         ),
-        "remove": Racer(lambda run_id, _: [REMOVE(run_id)], _paused),
-        "load": Racer(lambda run_id, _: [LOAD(run_id), LOAD(run_id)]),
-        "list": Racer(lambda *_: [LIST(), LIST()]),
+        "remove": RaceRole(lambda run_id, _: [REMOVE(run_id)], _paused),
+        "load": RaceRole(lambda run_id, _: [LOAD(run_id), LOAD(run_id)]),
+        "list": RaceRole(lambda *_: [LIST(), LIST()]),
     }
     killed_racers = True
     heals = [save("a", 2), REMOVE("a")]
@@ -172,14 +172,14 @@ class PausedSuite(Suite):
     )
 
     test_claim_one_winner = script(
-        "safe", "Of several claims of a run one gets it.", A, CLAIM_A, second(CLAIM_A), CLAIM_A, RESTART, CLAIM_A
+        "safe", "Of several claims of a run one gets it.", A, CLAIM_A, second_handle(CLAIM_A), CLAIM_A, RESTART, CLAIM_A
     )
     test_claim_leaves_winner = script(
         "safe",
         "A claim that comes too late leaves that of the winner alone.",
         A,
         CLAIM_A,
-        second(CLAIM_A),
+        second_handle(CLAIM_A),
         RESTART,
         *OBSERVE,
     )
@@ -189,7 +189,7 @@ class PausedSuite(Suite):
     test_claim_replaces = script(
         "safe",
         "A claim of a run that was paused anew takes the place of an older claim.",
-        *_lines(A, CLAIM_A, A2, second(CLAIM_A), RESTART, *OBSERVE),
+        *_lines(A, CLAIM_A, A2, second_handle(CLAIM_A), RESTART, *OBSERVE),
     )
     test_claim_others = script(
         "safe",
@@ -343,16 +343,16 @@ class PausedSuite(Suite):
         "safe", "A run may have any text for an id, and is claimed, recovered, completed and removed by it.", "input"
     )
     def test_ids_claimed(self) -> None:
-        def lines(one: str) -> list[Line]:
+        def lines(one: str) -> list[Step]:
             looks = PAUSED.observe([one])
-            claimed: list[Line] = [save(one), CLAIM(one), RESTART, *looks, CLAIM(one), COMPLETE(one), *looks]
+            claimed: list[Step] = [save(one), CLAIM(one), RESTART, *looks, CLAIM(one), COMPLETE(one), *looks]
             return [*claimed, save(one), REMOVE(one), *looks]
 
         self._play_each(map(lines, inputs.GOOD_IDS))
 
     @clause("safe", "Two ids never share a claim, whatever characters they hold.", "input")
     def test_ids_claims_never_collide(self) -> None:
-        def lines(one: str, other: str) -> list[Line]:
+        def lines(one: str, other: str) -> list[Step]:
             claimed = [save(one), save(other, 2), CLAIM(one), *_looks([one, other])]
             return [*claimed, COMPLETE(other), CLAIM(other), RESTART, *PAUSED.observe([one, other])]
 
@@ -367,23 +367,25 @@ class PausedSuite(Suite):
     test_complete_not_anothers = script(
         "hardened",
         "A late complete does not free the claim of another worker.",
-        *_lines(A, CLAIM_A, second(RECOVER()), second(CLAIM_A), COMPLETE("a"), RESTART, *OBSERVE),
+        *_lines(A, CLAIM_A, second_handle(RECOVER()), second_handle(CLAIM_A), COMPLETE("a"), RESTART, *OBSERVE),
     )
     test_complete_not_anothers_after_save = script(
         "hardened",
         "A late complete does not free the claim of another worker on a run that was paused anew.",
-        *_lines(A, CLAIM_A, A2, second(CLAIM_A), COMPLETE("a"), RESTART, *OBSERVE),
+        *_lines(A, CLAIM_A, A2, second_handle(CLAIM_A), COMPLETE("a"), RESTART, *OBSERVE),
     )
     test_recover_older_than = timed(
         "hardened",
         "A recovery of old claims leaves the young ones alone.",
-        *_lines(A, B, CLAIM_A, Tick(50), CLAIM("b"), Tick(20), second(RECOVER(60)), second(LIST()), RESTART),
+        *_lines(
+            A, B, CLAIM_A, Tick(50), CLAIM("b"), Tick(20), second_handle(RECOVER(60)), second_handle(LIST()), RESTART
+        ),
         *_lines(LIST(), LOAD("a"), LOAD("b"), RECOVER(60), Tick(60), RECOVER(60), *LOOK_A, LOAD("b")),
     )
     test_recover_older_than_limit = timed(
         "hardened",
         "A claim is old enough when it is just as old as asked for.",
-        *_lines(A, CLAIM_A, Tick(59.9), second(RECOVER(60)), Tick(0.1), second(RECOVER(60)), *LOOK_A),
+        *_lines(A, CLAIM_A, Tick(59.9), second_handle(RECOVER(60)), Tick(0.1), second_handle(RECOVER(60)), *LOOK_A),
     )
     test_recover_older_than_paused_again = timed(
         "hardened",
@@ -393,19 +395,19 @@ class PausedSuite(Suite):
             CLAIM_A,
             A2,
             Tick(30),
-            second(RECOVER(60)),
+            second_handle(RECOVER(60)),
             *LOOK_A,
             REMOVE("b"),
             CLAIM_A,
             Tick(61),
-            second(RECOVER(60)),
+            second_handle(RECOVER(60)),
             *LOOK_A,
         ),
     )
     test_recover_age_of_last_claim = timed(
         "hardened",
         "The age of a claim is that of the last one.",
-        *_lines(A, CLAIM_A, Tick(100), RECOVER(), CLAIM_A, Tick(30), second(RECOVER(60)), *LOOK_A),
+        *_lines(A, CLAIM_A, Tick(100), RECOVER(), CLAIM_A, Tick(30), second_handle(RECOVER(60)), *LOOK_A),
     )
     test_recover_bad_age = script(
         "hardened",

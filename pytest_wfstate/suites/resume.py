@@ -13,13 +13,13 @@ from pytest_wfstate import samples
 from pytest_wfstate.contracts import ResumePoint
 from pytest_wfstate.contracts.base import Call, Contract, Operation
 from pytest_wfstate.engine.handles import Handles
-from pytest_wfstate.engine.script import RESTART, second
+from pytest_wfstate.engine.script import RESTART, second_handle
 from pytest_wfstate.engine.strategies import st
 from pytest_wfstate.stores.memory import MemoryResumeStore
 from pytest_wfstate.suites.base import Suite
 from pytest_wfstate.suites.clauses import clause
 from pytest_wfstate.suites.faults.crash import Scenario
-from pytest_wfstate.suites.faults.race import Racer
+from pytest_wfstate.suites.faults.race import RaceRole
 from pytest_wfstate.suites.scripts import script
 
 EMPTY: dict[str, Any] = {"step": 0, "scope_snapshot": {}}
@@ -96,9 +96,9 @@ class ResumeSuite(Suite):
         "delete": [Scenario([DELETE_A], before=[A, B]), Scenario([DELETE_A, A2], before=[A])],
     }
     racers = {
-        "save": Racer(lambda run_id, number: [save(run_id, number)]),
-        "delete": Racer(lambda run_id, _: [DELETE(run_id)], lambda run_id, number: [save(run_id, number)]),
-        "load": Racer(lambda run_id, _: [LOAD(run_id), LOAD(run_id)]),
+        "save": RaceRole(lambda run_id, number: [save(run_id, number)]),
+        "delete": RaceRole(lambda run_id, _: [DELETE(run_id)], lambda run_id, number: [save(run_id, number)]),
+        "load": RaceRole(lambda run_id, _: [LOAD(run_id), LOAD(run_id)]),
     }
     heals = [A2, DELETE_A]
     afterwards = [save("b", 9), LOOK_B, DELETE("b"), save("b", 10)]
@@ -147,12 +147,23 @@ class ResumeSuite(Suite):
     test_save_elsewhere = script(
         "safe",
         "The last save counts, whichever handle made it, also if it saves the same again.",
-        *(A, second(A2), A, LOOK_A, second(LOOK_A), second(A2), LOOK_A, RESTART, LOOK_A),
+        *(A, second_handle(A2), A, LOOK_A, second_handle(LOOK_A), second_handle(A2), LOOK_A, RESTART, LOOK_A),
     )
     test_delete_seen_at_once = script(
         "safe",
         "A run that one handle deleted is gone for every other, until one saves it again.",
-        *(A, second(LOOK_A), DELETE_A, second(LOOK_A), second(A2), LOOK_A, second(DELETE_A), LOOK_A, RESTART, LOOK_A),
+        *(
+            A,
+            second_handle(LOOK_A),
+            DELETE_A,
+            second_handle(LOOK_A),
+            second_handle(A2),
+            LOOK_A,
+            second_handle(DELETE_A),
+            LOOK_A,
+            RESTART,
+            LOOK_A,
+        ),
     )
     test_delete_others = script(
         "safe",

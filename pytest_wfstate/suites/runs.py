@@ -11,14 +11,14 @@ from pytest_wfstate import samples
 from pytest_wfstate.contracts.base import Call, Contract, Operation
 from pytest_wfstate.contracts.runs import TaskStatus
 from pytest_wfstate.engine.handles import FIRST
-from pytest_wfstate.engine.script import RESTART, Tick, second
+from pytest_wfstate.engine.script import RESTART, Tick, second_handle
 from pytest_wfstate.engine.strategies import st
 from pytest_wfstate.stores.memory import MemoryRunStore
 from pytest_wfstate.suites import inputs
 from pytest_wfstate.suites.base import Suite
 from pytest_wfstate.suites.clauses import clause
 from pytest_wfstate.suites.faults.crash import Scenario
-from pytest_wfstate.suites.faults.race import Racer
+from pytest_wfstate.suites.faults.race import RaceRole
 from pytest_wfstate.suites.scripts import script, timed
 
 _STEPS = ("fetch", "charge")  # not in the order of their names
@@ -158,15 +158,15 @@ class RunSuite(Suite):
         "upsert": [Scenario([FETCH, CHARGE]), Scenario([FETCH2], before=[FETCH, CHARGE, A, FETCH_B])],
     }
     heals = (DELETE_A,)
-    racers: ClassVar[Mapping[str, Racer]] = {
-        "create_run": Racer(lambda run_id, number: [create(run_id, number)]),
-        "update_context": Racer(lambda run_id, number: [update(run_id, number)], _created_before),
-        "delete_run": Racer(lambda run_id, _: [DELETE(run_id)], _created_before),
+    racers: ClassVar[Mapping[str, RaceRole]] = {
+        "create_run": RaceRole(lambda run_id, number: [create(run_id, number)]),
+        "update_context": RaceRole(lambda run_id, number: [update(run_id, number)], _created_before),
+        "delete_run": RaceRole(lambda run_id, _: [DELETE(run_id)], _created_before),
         # One of the two steps is the same for all workers.
-        "upsert_step": Racer(lambda run_id, n: [upsert(run_id, f"s{n}"), upsert(run_id, number=n)], _created_before),
-        "get_run": Racer(lambda run_id, _: [GET(run_id), GET(run_id)]),
-        "get_step": Racer(lambda run_id, _: [STEP(run_id, "fetch"), STEP(run_id, "fetch")]),
-        "list_steps": Racer(lambda run_id, _: [STEPS(run_id), STEPS(run_id)]),
+        "upsert_step": RaceRole(lambda run_id, n: [upsert(run_id, f"s{n}"), upsert(run_id, number=n)], _created_before),
+        "get_run": RaceRole(lambda run_id, _: [GET(run_id), GET(run_id)]),
+        "get_step": RaceRole(lambda run_id, _: [STEP(run_id, "fetch"), STEP(run_id, "fetch")]),
+        "list_steps": RaceRole(lambda run_id, _: [STEPS(run_id), STEPS(run_id)]),
     }
     afterwards = (create("b", 9), upsert("b", "fetch", 9), STEPS("b"), update("b", 9), GET("b"))
 
@@ -287,9 +287,9 @@ class RunSuite(Suite):
     test_update_newest = script(
         "safe",
         "An update is of what was saved last, through whatever handle.",
-        *(A, UPDATE_A, second(create("a", 2, agent_id="other")), UPDATE_A),
+        *(A, UPDATE_A, second_handle(create("a", 2, agent_id="other")), UPDATE_A),
         *LOOK_A,
-        second(GET("a")),
+        second_handle(GET("a")),
     )
     test_upsert_whole = script(
         "safe",
@@ -325,7 +325,14 @@ class RunSuite(Suite):
     test_upsert_seen_at_once = script(
         "safe",
         "A step that one handle keeps, every other sees at once, in its place.",
-        *(FETCH, second(CHARGE), FETCH2, STEPS("a"), second(STEPS("a")), second(upsert("a", "charge", 3))),
+        *(
+            FETCH,
+            second_handle(CHARGE),
+            FETCH2,
+            STEPS("a"),
+            second_handle(STEPS("a")),
+            second_handle(upsert("a", "charge", 3)),
+        ),
         *LOOK_FETCH,
     )
     test_upsert_statuses = script(
@@ -395,8 +402,8 @@ class RunSuite(Suite):
     test_delete_seen_at_once = script(
         "safe",
         "A run that was deleted through one handle is gone for every other.",
-        *(A, FETCH, second(GET("a")), second(STEPS("a")), DELETE_A),
-        *(second(look) for look in [*LOOK_A, CHARGE]),
+        *(A, FETCH, second_handle(GET("a")), second_handle(STEPS("a")), DELETE_A),
+        *(second_handle(look) for look in [*LOOK_A, CHARGE]),
         *LOOK_A,
     )
     test_values_refused = script(
@@ -417,7 +424,7 @@ class RunSuite(Suite):
             worlds = [self._specification.restart(world) for world in play.worlds]
             for call in calls:
                 inputs.disturb(call.args)
-            self._begin(worlds).all(handles, [*(second(look) for look in LOOK_FETCH), *LOOK_FETCH])
+            self._begin(worlds).all(handles, [*(second_handle(look) for look in LOOK_FETCH), *LOOK_FETCH])
 
     @clause("safe", "What the caller does to a step that was loaded does not change what is stored.")
     def test_aliasing_steps(self) -> None:
@@ -426,7 +433,7 @@ class RunSuite(Suite):
             play.all(handles, [create("a"), upsert("a"), upsert("a", "charge")])
             for look in LOOK_FETCH:
                 inputs.disturb(self._driver.call(handles[FIRST], look))
-            play.all(handles, [*LOOK_FETCH, *(second(look) for look in LOOK_FETCH)])
+            play.all(handles, [*LOOK_FETCH, *(second_handle(look) for look in LOOK_FETCH)])
 
     @clause("safe", "A step may have any text for an id.", "input")
     def test_ids_any_step(self) -> None:

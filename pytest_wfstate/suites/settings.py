@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from pytest_wfstate.errors import BadSetting
+from pytest_wfstate.errors import InvalidSetting
 from pytest_wfstate.suites.clauses import LEVELS, MEDIA
 
 
@@ -18,12 +18,12 @@ def check_settings(suite: Any) -> None:
     for name, known in (("medium", MEDIA), ("level", LEVELS)):
         value = getattr(suite, name)
         if value not in known:
-            raise BadSetting(
+            raise InvalidSetting(
                 f"{name} of {suite.__name__} is {value!r}, which is unknown. Choose among: {', '.join(known)}"
             )
     entries = suite.known_failures
     if not isinstance(entries, Mapping) or not all(isinstance(one, str) for pair in entries.items() for one in pair):
-        raise BadSetting(
+        raise InvalidSetting(
             f"known_failures of {suite.__name__} is {entries!r}. It maps ids of clauses to reasons. "
             'Write known_failures = {"CLAUSE": "why it fails"}.'
         )

@@ -11,7 +11,7 @@ from pytest_wfstate.contracts.base import Call, Contract, Operation
 from pytest_wfstate.contracts.snapshots import CheckpointKey
 from pytest_wfstate.engine.handles import FIRST
 from pytest_wfstate.engine.render import call_in_words
-from pytest_wfstate.engine.script import RESTART, Tick, second
+from pytest_wfstate.engine.script import RESTART, Tick, second_handle
 from pytest_wfstate.engine.strategies import st
 from pytest_wfstate.errors import Violation
 from pytest_wfstate.stores.memory import MemorySnapshotStore
@@ -19,7 +19,7 @@ from pytest_wfstate.suites import inputs
 from pytest_wfstate.suites.base import Suite
 from pytest_wfstate.suites.clauses import clause
 from pytest_wfstate.suites.faults.crash import Scenario
-from pytest_wfstate.suites.faults.race import Racer
+from pytest_wfstate.suites.faults.race import RaceRole
 from pytest_wfstate.suites.scripts import script, timed
 
 _STEP = 2
@@ -143,12 +143,12 @@ class SnapshotSuite(Suite):
             Scenario([FORK(key("a"), EDITS)], before=[A, LATER_A, FORK_A], faults=["kill", "power", "server"]),
         ],
     }
-    racers: ClassVar[Mapping[str, Racer]] = {
-        "save": Racer(lambda run_id, number: [save(run_id, number), save(run_id, number, _LATER + number)]),
-        "fork": Racer(lambda run_id, _: [FORK(key(run_id))], lambda run_id, number: [save(run_id, number)]),
-        "load": Racer(lambda run_id, _: [LOAD(key(run_id)), LOAD(key(run_id))]),
-        "latest": Racer(lambda run_id, _: [LATEST(_WORKFLOW, run_id), LATEST(_WORKFLOW, run_id)]),
-        "list": Racer(lambda run_id, _: [LIST(_WORKFLOW, run_id), LIST(_WORKFLOW, run_id)]),
+    racers: ClassVar[Mapping[str, RaceRole]] = {
+        "save": RaceRole(lambda run_id, number: [save(run_id, number), save(run_id, number, _LATER + number)]),
+        "fork": RaceRole(lambda run_id, _: [FORK(key(run_id))], lambda run_id, number: [save(run_id, number)]),
+        "load": RaceRole(lambda run_id, _: [LOAD(key(run_id)), LOAD(key(run_id))]),
+        "latest": RaceRole(lambda run_id, _: [LATEST(_WORKFLOW, run_id), LATEST(_WORKFLOW, run_id)]),
+        "list": RaceRole(lambda run_id, _: [LIST(_WORKFLOW, run_id), LIST(_WORKFLOW, run_id)]),
     }
     afterwards = (save("b", 9), LOAD(key("b")))
 
@@ -287,13 +287,19 @@ class SnapshotSuite(Suite):
         *(
             A,
             FORK_A,
-            lambda made: [second(look) for look in _last(made)],
-            lambda made: [second(FORK(key(made[0])))],
+            lambda made: [second_handle(look) for look in _last(made)],
+            lambda made: [second_handle(FORK(key(made[0])))],
             _last,
         ),
     )
     test_fork_newest_source = script(
-        "safe", "A fork is of what was saved last, through whatever handle.", A, FORK_A, second(A2), FORK_A, _last
+        "safe",
+        "A fork is of what was saved last, through whatever handle.",
+        A,
+        FORK_A,
+        second_handle(A2),
+        FORK_A,
+        _last,
     )
     test_fork_of_fork = script(
         "safe",
@@ -303,7 +309,7 @@ class SnapshotSuite(Suite):
     test_fork_new_id = script(
         "safe",
         "Each fork has an id that no run had before.",
-        *(A, B, FORK_A, FORK_A, second(FORK_A), FORK(key("b")), FORK(key("a"), EDITS)),
+        *(A, B, FORK_A, FORK_A, second_handle(FORK_A), FORK(key("b")), FORK(key("a"), EDITS)),
         lambda made: _looks(made),
     )
     test_fork_new_id_after_restart = script(
@@ -383,7 +389,7 @@ class SnapshotSuite(Suite):
             worlds = [self._specification.restart(world) for world in play.worlds]
             inputs.disturb(call.args[1])
             looks = _last(play.made)
-            self._begin(worlds).all(handles, [*(second(look) for look in looks), *looks])
+            self._begin(worlds).all(handles, [*(second_handle(look) for look in looks), *looks])
 
     @clause(
         "safe", "What the caller does to a fork that was loaded does not change its source, nor the other way round."
@@ -395,7 +401,7 @@ class SnapshotSuite(Suite):
             looks = [*LOOK_A, *_last(play.made)]
             for look in looks:
                 inputs.disturb(self._driver.call(handles[FIRST], look))
-            play.all(handles, [*looks, *(second(look) for look in looks)])
+            play.all(handles, [*looks, *(second_handle(look) for look in looks)])
 
     @clause("safe", "A workflow may have any text for an id.", "input")
     def test_ids_any_workflow(self) -> None:

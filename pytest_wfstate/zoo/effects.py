@@ -12,7 +12,7 @@ from pytest_wfstate.contracts.ids import check_id
 from pytest_wfstate.stores.base import threaded
 from pytest_wfstate.stores.file import FileEffectStore
 from pytest_wfstate.stores.file.effects import _Mark
-from pytest_wfstate.stores.file.folder import Held
+from pytest_wfstate.stores.file.folder import LockedFolder
 from pytest_wfstate.stores.file.journal import _line
 from pytest_wfstate.zoo.base import animal
 from pytest_wfstate.zoo.json_stores import JsonEffects
@@ -143,7 +143,7 @@ class StaleReadModifyWrite(JsonEffects):
         super().__init__(home)
         self._last: dict[str, WorkflowCheckpoint] = {}
 
-    def store(self, held: Held, checkpoint: WorkflowCheckpoint) -> None:
+    def store(self, held: LockedFolder, checkpoint: WorkflowCheckpoint) -> None:
         super().store(held, checkpoint)
         self._last[checkpoint.task_id] = checkpoint
 

@@ -31,7 +31,7 @@ from pytest_wfstate.contracts.snapshots import (
     no_source,
 )
 from pytest_wfstate.errors import CorruptRecord
-from pytest_wfstate.stores.file.folder import Folder, Held
+from pytest_wfstate.stores.file.folder import Folder, LockedFolder
 from pytest_wfstate.stores.file.names import stem
 
 R = TypeVar("R")
@@ -104,7 +104,7 @@ class JsonFiles:
             yield document
             self.write(held, self.name(*ids), json.dumps(document, ensure_ascii=False).encode())
 
-    def write(self, held: Held, name: str, data: bytes) -> None:
+    def write(self, held: LockedFolder, name: str, data: bytes) -> None:
         """Put a file in its place."""
         held.replace(name, data)
 
@@ -114,7 +114,7 @@ class JsonFiles:
         with self.folder.exclusive() as held:
             self.unlink(held, self.name(*ids))
 
-    def unlink(self, held: Held, name: str) -> None:
+    def unlink(self, held: LockedFolder, name: str) -> None:
         """Remove a file."""
         held.unlink(name)
         held.sync()
@@ -131,7 +131,7 @@ class JsonEffects(JsonFiles):
         with self.folder.exclusive() as held:
             self.store(held, record)
 
-    def store(self, held: Held, checkpoint: WorkflowCheckpoint) -> None:
+    def store(self, held: LockedFolder, checkpoint: WorkflowCheckpoint) -> None:
         """Write a checkpoint, saved or marked."""
         self.write(held, self.name(checkpoint.task_id), checkpoint.to_json().encode())
 
@@ -241,7 +241,7 @@ class JsonPaused(JsonFiles):
             with contextlib.suppress(CorruptRecord):
                 yield name, self.document(name)
 
-    def settle(self, held: Held, name: str, run: dict[str, Any]) -> None:
+    def settle(self, held: LockedFolder, name: str, run: dict[str, Any]) -> None:
         """Write a document; one with nothing in it is removed."""
         if run:
             self.write(held, name, json.dumps(run, ensure_ascii=False).encode())

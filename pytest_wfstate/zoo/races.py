@@ -8,7 +8,7 @@ import os
 from pytest_wfstate.contracts.effects import SideEffectRecord, check_effect
 from pytest_wfstate.contracts.paused import PausedWorkflow, check_age
 from pytest_wfstate.stores.file import FilePausedStore
-from pytest_wfstate.stores.file.folder import Held
+from pytest_wfstate.stores.file.folder import LockedFolder
 from pytest_wfstate.stores.file.paused import INFLIGHT, LEASE, PAUSED, _is_orphan, _stem, _stems
 from pytest_wfstate.zoo.base import animal
 from pytest_wfstate.zoo.json_stores import JsonEffects
@@ -69,7 +69,7 @@ class ReadsLeasesBeforeTheLock(FilePausedStore):
         age = check_age(older_than)
         if not self._folder.exists():
             return 0
-        seen = Held(self._folder, -1)
+        seen = LockedFolder(self._folder, -1)
         orphans = [run for run in _stems(seen.names(), INFLIGHT) if _is_orphan(seen, run, age)]
         again = [run for run in orphans if seen.exists(run + PAUSED)]
         with self._folder.exclusive() as held:

@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 
 from pytest_wfstate.contracts.resume import ResumePoint
-from pytest_wfstate.stores.file.folder import Held
+from pytest_wfstate.stores.file.folder import LockedFolder
 from pytest_wfstate.zoo.base import animal
 from pytest_wfstate.zoo.json_stores import JsonResume
 
@@ -18,7 +18,7 @@ class NeverTruncates(JsonResume):
     A short point leaves the end of a long one behind it, and cannot be read.
     """
 
-    def write(self, held: Held, name: str, data: bytes) -> None:
+    def write(self, held: LockedFolder, name: str, data: bytes) -> None:
         before = self.folder.read(name) or b""
         super().write(held, name, data + before[len(data) :])
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from pytest_wfstate import Crash, CrashBug, Disk, Exploration, FileEffectStore, FilePausedStore, samples
+from pytest_wfstate import Crash, CrashBug, CrashResult, Disk, FileEffectStore, FilePausedStore, samples
 from pytest_wfstate.faults.disk.losses import Model
 from pytest_wfstate.faults.disk.models import MODELS
 
@@ -20,7 +20,7 @@ Agent = Callable[[Any, FakeBank], Awaitable[None]]
 
 def explore(
     crash: Crash, agent: Agent, store: Callable[[Path], Any] = FileEffectStore, model: Model = "posix", depth: int = 1
-) -> Exploration:
+) -> CrashResult:
     bank = crash.world(FakeBank())
 
     async def work(home: Path) -> None:

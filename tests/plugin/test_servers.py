@@ -146,7 +146,7 @@ def test_an_unknown_kind_of_server_is_one_clear_line(pytester: pytest.Pytester, 
 def test_a_server_that_fails_to_start_is_not_taken_for_a_wrong_parameter(
     pytester: pytest.Pytester, run: Run, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
-    def find() -> places.Place:
+    def find() -> places.ProgramFolder:
         raise ValueError("a defect of ours")
 
     monkeypatch.setattr(f"pytest_wfstate.faults.servers.{name}.find_{name}", find)

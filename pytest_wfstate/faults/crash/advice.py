@@ -9,10 +9,10 @@ import dataclasses
 import itertools
 from collections.abc import Callable, Iterator
 
-from pytest_wfstate.faults.crash.sqlite_advice import LEVELS, Database, database_of
+from pytest_wfstate.faults.crash.sqlite_advice import LEVELS, SqliteFiles, database_of
 from pytest_wfstate.faults.disk.models import cuts
-from pytest_wfstate.faults.disk.states import Life, State
-from pytest_wfstate.faults.trace.describe import Words
+from pytest_wfstate.faults.disk.states import CrashedRun, State
+from pytest_wfstate.faults.trace.describe import OpDescriber
 from pytest_wfstate.faults.trace.ops import (
     Ack,
     Allocate,
@@ -35,10 +35,10 @@ _MOST_LOOKED_AT = 200  # choices of one cut
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Mend:
+class MissingSync:
     """Something that is missing: an fsync, or a pragma."""
 
-    life: Life
+    life: CrashedRun
     """The same run with it."""
     advice: str
 
@@ -57,13 +57,13 @@ Around = Callable[[int, Item], tuple[list[Node], list[Node]]]
 """Tells what is brought to the disk right before and right after an item."""
 
 
-def first_mend(state: State) -> Mend | None:
+def first_missing_sync(state: State) -> MissingSync | None:
     """Give what would make a state impossible, if there is something."""
     for index in state.lost():
         for advice, around in _candidates(state, index):
             life, moved = _with_fsyncs(state.life, around)
             if not _is_possible(state, life, moved):
-                return Mend(life, advice)
+                return MissingSync(life, advice)
     return None
 
 
@@ -78,12 +78,12 @@ def _candidates(state: State, index: int) -> Iterator[tuple[str, Around]]:
             yield missing.advice, _fsync(state.life, missing)
 
 
-def _database(state: State, index: int) -> Database | None:
+def _database(state: State, index: int) -> SqliteFiles | None:
     item = state.life.trace.items[index]
     return None if isinstance(item, Sync | Ack | Effect | Called) else database_of(state.life.trace, item.node)
 
 
-def no_mend(state: State) -> list[str]:
+def without_missing_sync(state: State) -> list[str]:
     """Say why no fsync would help."""
     lost = state.lost()
     databases = [_database(state, index) for index in lost or range(max(0, state.cut.index - 1), state.cut.index)]
@@ -106,7 +106,7 @@ def no_mend(state: State) -> list[str]:
 def _places(state: State, index: int) -> Iterator[_Missing]:
     """Give fsyncs that would bring an item to the disk: of a file before it gets its name, or at once."""
     trace, until = state.life.trace, state.cut.index
-    words = Words(trace)
+    words = OpDescriber(trace)
     item = trace.items[index]
     assert isinstance(item, Create | Link | Unlink | Rename | Write | Truncate | Allocate)
     if index < state.life.since:
@@ -128,7 +128,7 @@ def _places(state: State, index: int) -> Iterator[_Missing]:
         yield _Missing(last, False, item.node, f"an fsync of {words.file(item.node, last)} after {words.op(last)}")
 
 
-def _places_in_recovery(state: State, item: Item, words: Words) -> Iterator[_Missing]:
+def _places_in_recovery(state: State, item: Item, words: OpDescriber) -> Iterator[_Missing]:
     """Give fsyncs by a recovery of what the run before it may not have come to fsync."""
     since, until = state.life.since, state.cut.index
     promises = [at for at in range(since, until) if isinstance(state.life.trace.items[at], Ack | Effect)]
@@ -145,7 +145,7 @@ def _folders(item: Item) -> list[Node]:
     return [item.folder] if isinstance(item, Create | Link | Unlink) else []
 
 
-def _fsync(life: Life, missing: _Missing) -> Around:
+def _fsync(life: CrashedRun, missing: _Missing) -> Around:
     """Have the fsync at every op that the same line of code did."""
     line = life.trace.items[missing.op]
 
@@ -159,11 +159,11 @@ def _fsync(life: Life, missing: _Missing) -> Around:
     return around
 
 
-def _pragma(database: Database, level: str) -> Around:
+def _pragma(database: SqliteFiles, level: str) -> Around:
     return lambda _, item: ([], list(database.fsyncs_after(item, level)))
 
 
-def _with_fsyncs(life: Life, around: Around) -> tuple[Life, list[int]]:
+def _with_fsyncs(life: CrashedRun, around: Around) -> tuple[CrashedRun, list[int]]:
     """Put fsyncs into the trace; tell where each item went."""
     items: list[Item] = []
     moved: list[int] = []
@@ -186,7 +186,7 @@ def _like(node: Node, op: Item, other: Item) -> Node:
     return node
 
 
-def _is_possible(state: State, life: Life, moved: list[int]) -> bool:
+def _is_possible(state: State, life: CrashedRun, moved: list[int]) -> bool:
     """Tell whether the same disk, with the same promises made, can still be left by another run."""
     wanted = state.tree().content()
     for cut in cuts(life.trace, life.model):

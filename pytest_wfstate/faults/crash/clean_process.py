@@ -39,7 +39,7 @@ class FreshProcess:
         self._pid = fork()
         if self._pid == 0:
             self._pipe.close()
-            _Child(theirs, worlds).run(check)
+            _CleanChild(theirs, worlds).run(check)
         theirs.close()
         self._server = WorldServer(self._pipe, worlds)
 
@@ -78,7 +78,7 @@ class FreshProcess:
         os.waitpid(self._pid, 0)
 
 
-class _Child(WorldClient):
+class _CleanChild(WorldClient):
     """The fresh process."""
 
     def run(self, check: Callable[[Any], Verdict]) -> None:

@@ -18,14 +18,14 @@ from typing import Any, NoReturn
 import pytest
 
 from pytest_wfstate.errors import WfstateError
-from pytest_wfstate.faults.crash.advice import first_mend, no_mend
+from pytest_wfstate.faults.crash.advice import first_missing_sync, without_missing_sync
 from pytest_wfstate.faults.crash.clean_process import CannotCompare, FreshProcess, Verdict
 from pytest_wfstate.faults.crash.report import CrashBug, ErrorBug, named, report, where_it_died
 from pytest_wfstate.faults.crash.shrink import Shrink
 from pytest_wfstate.faults.disk.home import Disk, Home
 from pytest_wfstate.faults.disk.losses import MOST, Model
 from pytest_wfstate.faults.disk.recovery import firsts, second_life
-from pytest_wfstate.faults.disk.states import Life, State, Tally, distinct_states, end_state, find, has_changed
+from pytest_wfstate.faults.disk.states import Counters, CrashedRun, State, distinct_states, end_state, find, has_changed
 from pytest_wfstate.faults.drive import Call, Steps, call
 from pytest_wfstate.faults.real_clock import now
 from pytest_wfstate.faults.record.recorder import Gate, Recorder
@@ -91,7 +91,7 @@ def count(number: int) -> str:
 
 
 @dataclasses.dataclass(slots=True)
-class Exploration(Result):
+class CrashResult(Result):
     """What an exploration has seen."""
 
     model: Model
@@ -122,7 +122,7 @@ class Exploration(Result):
 
 
 @dataclasses.dataclass(slots=True)
-class Task:
+class CrashTask:
     """What is to be explored, and how."""
 
     workload: Callable[..., Any]
@@ -139,25 +139,25 @@ class Task:
     """Which exploration of the test it is."""
     replay: ReplayId | None = None
     keep: Callable[[Home], str] | None = None
-    progress: Callable[[Exploration], None] = lambda _: None
+    progress: Callable[[CrashResult], None] = lambda _: None
 
 
 class Explorer:
     """One exploration, from the run to the verdict."""
 
-    def __init__(self, task: Task) -> None:
+    def __init__(self, task: CrashTask) -> None:
         self._task = task
         self._sample = _Sample(task.bounds.samples)
         self._began = self._exploring_since = now()
         self._fresh: FreshProcess | None = None
-        self.tally = Tally(time_left=self._in_time, most=task.bounds.losses)
-        self._known: tuple[Life, int, tuple[list[Any], list[str], list[Any]]] | None = None
+        self.tally = Counters(time_left=self._in_time, most=task.bounds.losses)
+        self._known: tuple[CrashedRun, int, tuple[list[Any], list[str], list[Any]]] | None = None
         self.left = 0
         """Recoveries or runs that are still to be done."""
-        self.result = Exploration(task.model)
+        self.result = CrashResult(task.model)
 
     def steps(self) -> Steps:
-        """Do it all. Gives the calls to make; returns the `Exploration`.
+        """Do it all. Gives the calls to make; returns the `CrashResult`.
 
         Raises:
             CrashBug: a disk was found that the check does not accept.
@@ -180,7 +180,7 @@ class Explorer:
             self.count()
         return self.result
 
-    def _live(self) -> Generator[Call, Any, Life]:
+    def _live(self) -> Generator[Call, Any, CrashedRun]:
         """Run the workload once, under the recorder."""
         task = self._task
         worlds = tuple(task.worlds.states())
@@ -190,7 +190,7 @@ class Explorer:
         self.result.reasons += recorder.unmeasured
         if not any(isinstance(item, OPS) for item in trace.items):
             self.result.reasons.append("nothing was written below home: write to the folder that the workload is given")
-        life = Life(trace, task.model, worlds)
+        life = CrashedRun(trace, task.model, worlds)
         self.result.reasons += task.worlds.changed_unseen(life.worlds_at(len(trace.items)))
         return life
 
@@ -214,7 +214,7 @@ class Explorer:
             yield self._task.workload, (self._task.home.path,)
         return describe(recorder.trace())
 
-    def _explore(self, life: Life) -> Steps:
+    def _explore(self, life: CrashedRun) -> Steps:
         yield from self._check_uncrashed(life)
         task = self._task
         if task.replay is not None:
@@ -260,7 +260,7 @@ class Explorer:
     def _in_time(self, share: float = 1) -> bool:
         return now() - self._exploring_since <= self._task.bounds.seconds * share
 
-    def _check_uncrashed(self, life: Life) -> Steps:
+    def _check_uncrashed(self, life: CrashedRun) -> Steps:
         end = end_state(life)
         self._sample.take(end)
         error = yield from self.check(end)
@@ -286,13 +286,13 @@ class Explorer:
         died = functools.partial(where_it_died, state)
         return Disk(self._task.home.path, list(map(_copied, acked)), list(effects), died)
 
-    def _outside(self, life: Life, index: int) -> tuple[list[Any], list[str], list[Any]]:
+    def _outside(self, life: CrashedRun, index: int) -> tuple[list[Any], list[str], list[Any]]:
         """Give what the outside knows at a cut. The last is kept: disks come cut by cut."""
         if self._known is None or self._known[0] is not life or self._known[1] != index:
             self._known = (life, index, (life.acked(index), life.effects(index), life.worlds_at(index)))
         return self._known[2]
 
-    def _explore_recoveries(self, life: Life, tried: list[State]) -> Steps:
+    def _explore_recoveries(self, life: CrashedRun, tried: list[State]) -> Steps:
         """Crash the check as well, where it wrote."""
         disks = firsts(life, tried)
         self.left = len(disks)
@@ -353,9 +353,9 @@ class Explorer:
 
     def _advise(self, state: State) -> Generator[Call, Any, list[str]]:
         """Look for the fsyncs that are missing, one after the other, until no disk breaks the check."""
-        mend = first_mend(state)
+        mend = first_missing_sync(state)
         if mend is None:
-            return no_mend(state)
+            return without_missing_sync(state)
         until = now() + self._task.bounds.seconds
         before, of, _ = yield from self._violations(state.life, until)
         after, among, broken = yield from self._violations(mend.life, until)
@@ -363,16 +363,16 @@ class Explorer:
             f"{mend.advice[0].upper()}{mend.advice[1:]} would make this state impossible.",
             f"With it {after:,} of {among:,} disks break the check, without it {before:,} of {of:,}.",
         ]
-        while broken is not None and len(lines) < _MOST_ADVICE and (mend := first_mend(broken)):
+        while broken is not None and len(lines) < _MOST_ADVICE and (mend := first_missing_sync(broken)):
             after, among, broken = yield from self._violations(mend.life, until)
             lines.append(f"With {mend.advice} as well, {after:,} of {among:,} do.")
         return lines
 
-    def _violations(self, life: Life, until: float) -> Generator[Call, Any, tuple[int, int, State | None]]:
+    def _violations(self, life: CrashedRun, until: float) -> Generator[Call, Any, tuple[int, int, State | None]]:
         """Count the disks that break the check, within a small bound, and give the one that lost the least."""
         broken: list[State] = []
         tried = 0
-        for state in distinct_states(life, Tally(time_left=lambda: now() <= until)):
+        for state in distinct_states(life, Counters(time_left=lambda: now() <= until)):
             tried += 1
             if (yield from self.check(state)) is not None:
                 broken.append(state)
@@ -380,7 +380,7 @@ class Explorer:
                 break
         return len(broken), tried, min(broken, key=lambda state: len(state.lost()), default=None)
 
-    def _replay(self, life: Life, replay: ReplayId) -> Steps:
+    def _replay(self, life: CrashedRun, replay: ReplayId) -> Steps:
         self.result.replayed = True
         if replay.failed is not None:
             raise has_changed(replay.failed)

@@ -13,11 +13,19 @@ import os
 from collections.abc import Callable, Generator, Iterator, Sequence
 from typing import Any
 
-from pytest_wfstate.faults.crash.explorer import FAILURES, REPLAYED, CheckFails, Exploration, Explorer, Task
+from pytest_wfstate.faults.crash.explorer import FAILURES, REPLAYED, CheckFails, CrashResult, CrashTask, Explorer
 from pytest_wfstate.faults.crash.report import named
 from pytest_wfstate.faults.crash.shrink import Shrink
 from pytest_wfstate.faults.disk.home import Content
-from pytest_wfstate.faults.disk.states import Life, State, Struck, distinct_states, end_state, find, has_changed
+from pytest_wfstate.faults.disk.states import (
+    CrashedRun,
+    InjectedFailure,
+    State,
+    distinct_states,
+    end_state,
+    find,
+    has_changed,
+)
 from pytest_wfstate.faults.drive import Steps
 from pytest_wfstate.faults.record.recorder import Intent
 from pytest_wfstate.faults.replay_id import ReplayId
@@ -45,7 +53,7 @@ class Failure:
         return self.error != "ENOSPC" or intent.kind in _NEEDS_ROOM
 
 
-class Saboteur:
+class FailOnce:
     """Lets one op fail. It is the gate of a recorder."""
 
     def __init__(self, failure: Failure | None) -> None:
@@ -78,11 +86,11 @@ class _Ran:
     """A run in which an op may have failed."""
 
     failure: Failure | None
-    saboteur: Saboteur
+    saboteur: FailOnce
     trace: Trace
     raised: BaseException | None
 
-    def struck(self) -> Struck | None:
+    def struck(self) -> InjectedFailure | None:
         """Tell what failed, and what the workload made of it."""
         failure, intent, raised = self.failure, self.saboteur.struck, self.raised
         if failure is None or intent is None:
@@ -90,22 +98,22 @@ class _Ran:
         how = "took only half of its bytes" if failure.error == "short" else f"failed with {failure.error}"
         told = f"{intent.kind} {shown(intent.path)} (op {failure.number}) {how}"
         reaction = "went on as if nothing had happened" if raised is None else f"raised {_said(raised)}"
-        return Struck(intent.kind, failure.error, failure.number, told, f"it {reaction}", self.saboteur.where)
+        return InjectedFailure(intent.kind, failure.error, failure.number, told, f"it {reaction}", self.saboteur.where)
 
 
 class ErrorRun:
     """Every op, every error, one run each."""
 
-    def __init__(self, task: Task, errors: Sequence[str]) -> None:
+    def __init__(self, task: CrashTask, errors: Sequence[str]) -> None:
         _check_names(errors)
         self._task = task
         self._errors = errors
         self._explorer = Explorer(task)
         self._start: tuple[Content, dict[str, str], list[Any]] = ({}, {}, [])
-        self.result: Exploration = self._explorer.result
+        self.result: CrashResult = self._explorer.result
 
     def steps(self) -> Steps:
-        """Do it all. Gives the calls to make; returns an `Exploration`, whose states are runs and power cuts.
+        """Do it all. Gives the calls to make; returns an `CrashResult`, whose states are runs and power cuts.
 
         Raises:
             ErrorBug: a disk was found that the check does not accept.
@@ -144,7 +152,7 @@ class ErrorRun:
         ]
         self._explorer.left = len(failures)
         self._explorer.begin()
-        lied: list[Life] = []
+        lied: list[CrashedRun] = []
         for failure in failures:
             if self.result.reasons or not self._explorer.may_go_on():
                 return
@@ -153,7 +161,7 @@ class ErrorRun:
         if not self.result.reasons:
             yield from self._check_power_cuts(lied)
 
-    def _fail(self, failure: Failure, lied: list[Life]) -> Steps:
+    def _fail(self, failure: Failure, lied: list[CrashedRun]) -> Steps:
         """Let an op fail, and check what the run leaves. If it was an fsync, the run is one of those that `lied`."""
         ran = yield from self._run(failure)
         if ran.saboteur.struck is None:
@@ -172,7 +180,7 @@ class ErrorRun:
         content, links, worlds = self._start
         task.home.build(content, links)
         task.worlds.put_back(worlds)
-        saboteur = Saboteur(failure)
+        saboteur = FailOnce(failure)
         raised: BaseException | None = None
         with self._explorer.recording(saboteur) as recorder:
             saboteur.line = recorder.log.line
@@ -187,8 +195,8 @@ class ErrorRun:
         self.result.reasons += task.worlds.changed_unseen(self._life(ran).worlds_at(len(ran.trace.items)))
         return ran
 
-    def _life(self, ran: _Ran, *, ended: bool = False) -> Life:
-        return Life(ran.trace, self._task.model, tuple(self._start[2]), struck=ran.struck(), ended=ended)
+    def _life(self, ran: _Ran, *, ended: bool = False) -> CrashedRun:
+        return CrashedRun(ran.trace, self._task.model, tuple(self._start[2]), struck=ran.struck(), ended=ended)
 
     def _check_whole(self, whole: _Ran) -> Steps:
         """Check the run in which nothing failed."""
@@ -200,7 +208,7 @@ class ErrorRun:
                 "that ended well. Mend the check, or what it calls, before asking about errors."
             ) from error  # which pytest shows, with all that it says
 
-    def _check_power_cuts(self, lives: Sequence[Life]) -> Steps:
+    def _check_power_cuts(self, lives: Sequence[CrashedRun]) -> Steps:
         """Check what power cuts would leave, after fsyncs that failed."""
         each = [distinct_states(life, self._explorer.tally) for life in lives]
         for state in self._explorer.within_bounds(_in_turn(each)):
@@ -240,7 +248,7 @@ class ErrorRun:
         self._explorer.tally.add_one()
 
 
-def _since_the_failure(life: Life) -> Life:
+def _since_the_failure(life: CrashedRun) -> CrashedRun:
     """Give the crashes of a life that come after the fsync that failed."""
     failed = next(at for at, item in enumerate(life.trace.items) if isinstance(item, Fsync) and item.failed)
     return dataclasses.replace(life, since=failed + 1)

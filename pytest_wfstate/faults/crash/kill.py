@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from pytest_wfstate.errors import WfstateError
-from pytest_wfstate.faults.crash.points import Point, Watch
+from pytest_wfstate.faults.crash.points import KillTrigger, Point
 from pytest_wfstate.faults.disk.home import Disk, Home
 from pytest_wfstate.faults.drive import call
 from pytest_wfstate.faults.fork import fork
@@ -40,7 +40,7 @@ def kill(workload: Callable[..., Any], point: Point, home: Home, worlds: Worlds,
     pid = fork()
     if pid == 0:
         parent.close()
-        _Child(child, worlds, point).run(workload, home)
+        _DoomedChild(child, worlds, point).run(workload, home)
     child.close()
     disk = Disk(home.path, [], [], lambda: str(point))
     try:
@@ -69,7 +69,7 @@ class _Killer:
 
     def __init__(self, pid: int, point: Point) -> None:
         self._pid = pid
-        self.watch = Watch(point, self._kill)
+        self.watch = KillTrigger(point, self._kill)
         self.killed = False
 
     def _kill(self) -> None:
@@ -102,12 +102,12 @@ def _explain(point: Point, ended: Said, timeout: float) -> str:
     return f"the workload ended without coming to {point}. It did:\n{seen}\nChoose a point among these."
 
 
-class _Child(WorldClient):
+class _DoomedChild(WorldClient):
     """The process that is to die."""
 
     def __init__(self, pipe: connection.Connection, worlds: Worlds, point: Point) -> None:
         super().__init__(pipe, worlds)
-        self._watch = Watch(point, self._die)
+        self._watch = KillTrigger(point, self._die)
 
     def run(self, workload: Callable[..., Any], home: Home) -> None:
         """Run the workload. It does not return."""

@@ -103,12 +103,12 @@ def need_point(at: object) -> None:
         )
 
 
-class _Thread(threading.local):
+class _PendingOp(threading.local):
     doing: Intent | None = None
     """The op that this thread is about to do."""
 
 
-class Watch:
+class KillTrigger:
     """Follows a run, and calls `die` when it comes to the point. It is the gate of a recorder."""
 
     def __init__(self, point: Point, die: Callable[[], None]) -> None:
@@ -116,7 +116,7 @@ class Watch:
         self._die = die
         self._armed = point.first is None
         self._reached = 0
-        self._thread = _Thread()
+        self._thread = _PendingOp()
         self.seen: list[str] = []
         """What the run did, for when the point is never reached."""
 

@@ -9,10 +9,10 @@ from __future__ import annotations
 import traceback
 from collections.abc import Mapping
 
-from pytest_wfstate.errors import WfstateError
+from pytest_wfstate.errors import Violation
 from pytest_wfstate.faults.disk.home import Content
-from pytest_wfstate.faults.disk.states import State, Struck
-from pytest_wfstate.faults.trace.describe import Words, at, short, shortened, shown
+from pytest_wfstate.faults.disk.states import InjectedFailure, State
+from pytest_wfstate.faults.trace.describe import OpDescriber, at, short, shortened, shown
 from pytest_wfstate.faults.trace.log import is_installed, is_users
 from pytest_wfstate.faults.trace.ops import Ack, Effect, Line
 
@@ -20,22 +20,14 @@ _MOST_TOLD = 8  # acks or effects
 _MOST_HELD = 12  # files
 
 
-class Violation(WfstateError, AssertionError):
-    """The check does not accept a disk. The text is the report."""
-
-    def __init__(self, text: str, replay_id: str = "") -> None:
-        super().__init__(text)
-        self.replay_id = replay_id
-
-
 class CrashBug(Violation):
-    """A crash can leave a disk that the check does not accept. The text is the report."""
+    """A crash can leave a disk that fails the check. The text is the report."""
 
     __module__ = "pytest_wfstate"
 
 
 class ErrorBug(Violation):
-    """An I/O error can leave a disk that the check does not accept. The text is the report."""
+    """An I/O error can leave a disk that fails the check. The text is the report."""
 
     __module__ = "pytest_wfstate"
 
@@ -49,7 +41,7 @@ def report(
     replay: tuple[str, str] | None,
 ) -> str:
     """Write the whole report; `replay` is the test and the replay id."""
-    words = Words(state.life.trace)
+    words = OpDescriber(state.life.trace)
     items = state.life.trace.items[: state.cut.index]
     lines = [f"{_what(state)} can leave a disk that the check does not accept.", ""]
     lines += paragraph("acknowledged", _last([words.told(item) for item in items if isinstance(item, Ack)]))
@@ -105,25 +97,25 @@ def _what(state: State) -> str:
     return f"a crash, and then {crash} during recovery from it," if life.first else crash
 
 
-def _story(state: State, words: Words) -> list[str]:
+def _story(state: State, words: OpDescriber) -> list[str]:
     """Tell what happened, in order."""
     life = state.life
     if life.struck:
         return [*_failed(life.struck), *([] if life.ended else _crash(state, words, "then it died", _how(state)))]
     if life.first is None:
         return _crash(state, words, "it died")
-    first = _crash(life.first, Words(life.first.life.trace), "first crash", _how(life.first))
+    first = _crash(life.first, OpDescriber(life.first.life.trace), "first crash", _how(life.first))
     return [*first, *_crash(state, words, "second crash", _how(state))]
 
 
-def _failed(struck: Struck) -> list[str]:
+def _failed(struck: InjectedFailure) -> list[str]:
     return [
         *paragraph("what failed", [struck.told + at(struck.where), *_code(struck.where)]),
         *paragraph("the workload", [shortened(struck.reaction)]),
     ]
 
 
-def _crash(state: State, words: Words, title: str, how: str = "") -> list[str]:
+def _crash(state: State, words: OpDescriber, title: str, how: str = "") -> list[str]:
     died, *code = _died(state, words)
     lost = [words.loss(state, index) for index in state.lost()]
     return [
@@ -140,7 +132,7 @@ def _how(state: State) -> str:
     return f"{'it was killed' if killed else 'the power was cut'}{' during recovery' if life.first else ''}"
 
 
-def _died(state: State, words: Words) -> list[str]:
+def _died(state: State, words: OpDescriber) -> list[str]:
     index = state.cut.index
     if index == state.life.since and state.life.first:
         return ["before recovery did anything"]
@@ -151,7 +143,7 @@ def _died(state: State, words: Words) -> list[str]:
 
 
 def _in_one_line(state: State) -> str:
-    return " ".join(line.strip() for line in _died(state, Words(state.life.trace)))
+    return " ".join(line.strip() for line in _died(state, OpDescriber(state.life.trace)))
 
 
 def _code(where: Line | None) -> list[str]:

@@ -17,7 +17,7 @@ _BESIDE = ("-journal", "-wal")
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Database:
+class SqliteFiles:
     """A database of SQLite: its file, and those that it keeps beside it."""
 
     name: str
@@ -35,7 +35,7 @@ class Database:
             yield item.folder
 
 
-def database_of(trace: Trace, node: Node) -> Database | None:
+def database_of(trace: Trace, node: Node) -> SqliteFiles | None:
     """Give the database that a file is of, or None."""
     names = _names(trace)
     for base in _with_header(trace):
@@ -43,7 +43,7 @@ def database_of(trace: Trace, node: Node) -> Database | None:
             beside = {(folder, name + ending) for ending in _BESIDE}
             nodes = {other for other, known in names.items() if known & beside}
             if node == base or node in nodes:
-                return Database(name, frozenset({base, *nodes}), bool(nodes))
+                return SqliteFiles(name, frozenset({base, *nodes}), bool(nodes))
     return None
 
 

@@ -16,14 +16,14 @@ import math
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from typing import Literal, TypeVar
 
-from pytest_wfstate.faults.disk.unsynced import Change, Entry, File, Loss, at_least, cut_short, without_data
+from pytest_wfstate.faults.disk.unsynced import Entry, Loss, NameChange, UnsyncedFile, at_least, cut_short, without_data
 from pytest_wfstate.faults.trace.ops import HOME, PAGE, Kind, Node, Tree
 
 T = TypeVar("T")
 Model = Literal["kill", "ext4", "xfs", "posix"]
-Setting = tuple[int, ...]
+PartLoss = tuple[int, ...]
 """A position for each dial of a part."""
-Choice = tuple[Setting, ...]
+DiskLoss = tuple[PartLoss, ...]
 """A setting for each part of a cut."""
 
 MOST = 4096  # settings of one part that are looked at, unless a profile allows for more
@@ -53,7 +53,7 @@ class Position:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Dial:
+class LossAxis:
     """One thing that may be lost. At its first position all of it was kept."""
 
     kind: Literal["names", "size", "page", "write"]
@@ -66,10 +66,10 @@ class Dial:
 class Part:
     """The names, or one file: dials, and the settings of them that differ, of the first `most`."""
 
-    def __init__(self, dials: Sequence[Dial], most: float) -> None:
+    def __init__(self, dials: Sequence[LossAxis], most: float) -> None:
         self.dials = dials
-        self.kept: Setting = (0,) * len(dials)
-        self.gone: Setting = tuple(len(dial.positions) - 1 for dial in dials)
+        self.kept: PartLoss = (0,) * len(dials)
+        self.gone: PartLoss = tuple(len(dial.positions) - 1 for dial in dials)
         self.possible = math.prod(dial.possible for dial in dials)
         """How many ways to lose there are."""
         self.complete = True
@@ -77,10 +77,10 @@ class Part:
         self._most = most
         self._compared = min(_MOST_COMPARED, most)
         self._has_more = False
-        self._found: list[tuple[Rank, Setting]] = []
+        self._found: list[tuple[Rank, PartLoss]] = []
         self._looking = self._look()
 
-    def settings(self) -> Iterator[tuple[Rank, Setting]]:
+    def settings(self) -> Iterator[tuple[Rank, PartLoss]]:
         """Give the settings that come to different things, the most telling first. All kept is the first.
 
         Late ones are not compared any more, and may come to the same.
@@ -92,11 +92,11 @@ class Part:
         if self._has_more:
             yield from self._rest()
 
-    def outcome(self, setting: Setting) -> Hashable:
+    def outcome(self, setting: PartLoss) -> Hashable:
         """Tell what a setting comes to."""
         raise NotImplementedError
 
-    def at(self, setting: Setting) -> Iterator[tuple[Dial, Position]]:
+    def at(self, setting: PartLoss) -> Iterator[tuple[LossAxis, Position]]:
         """Give the dials that are not at 0, and where they are."""
         for dial, position in zip(self.dials, setting, strict=True):
             if position:
@@ -108,7 +108,7 @@ class Part:
             self._found.append(found)
         return found is not None
 
-    def _look(self) -> Iterator[tuple[Rank, Setting]]:
+    def _look(self) -> Iterator[tuple[Rank, PartLoss]]:
         seen: set[Hashable] = set()
         for number, (rank, setting) in enumerate(self._in_order()):
             if number == self._compared:
@@ -119,7 +119,7 @@ class Part:
                 seen.add(outcome)
                 yield rank, setting
 
-    def _rest(self) -> Iterator[tuple[Rank, Setting]]:
+    def _rest(self) -> Iterator[tuple[Rank, PartLoss]]:
         for number, found in enumerate(self._in_order()):
             if number >= self._most:
                 self.complete = False
@@ -127,9 +127,9 @@ class Part:
             if number >= self._compared:
                 yield found
 
-    def _in_order(self) -> Iterator[tuple[Rank, Setting]]:
+    def _in_order(self) -> Iterator[tuple[Rank, PartLoss]]:
         """Give every setting once."""
-        telling: dict[Setting, Rank] = {}
+        telling: dict[PartLoss, Rank] = {}
         sizes = [len(dial.positions) for dial in self.dials]
         singles = [(number, at) for number, size in enumerate(sizes) for at in range(1, size)]
         whole = [one for one in singles if not self._is_tear(*one)]
@@ -156,7 +156,12 @@ class Names(Part):
     """All names of a tree: those that are on the disk, and the changes to them that are not yet."""
 
     def __init__(
-        self, entries: dict[Entry, Node], volatile: Sequence[Change], model: Model, dials: Sequence[Dial], most: float
+        self,
+        entries: dict[Entry, Node],
+        volatile: Sequence[NameChange],
+        model: Model,
+        dials: Sequence[LossAxis],
+        most: float,
     ) -> None:
         super().__init__(dials, most)
         self._entries = entries
@@ -164,27 +169,27 @@ class Names(Part):
         self._model = model
         self._touched = sorted({entry for change in volatile for entry in change.touched()})
 
-    def outcome(self, setting: Setting) -> Hashable:
+    def outcome(self, setting: PartLoss) -> Hashable:
         """Tell which nodes the names stand for that may change."""
         changed = {entry: self._entries.get(entry, HOME) for entry in self._touched}
         for change in self.kept_changes(setting):
             change.apply(changed)
         return tuple(changed.get(entry, HOME) for entry in self._touched)
 
-    def entries(self, setting: Setting) -> dict[Entry, Node]:
+    def entries(self, setting: PartLoss) -> dict[Entry, Node]:
         """Give the names, with what each stands for."""
         entries = dict(self._entries)
         for change in self.kept_changes(setting):
             change.apply(entries)
         return entries
 
-    def kept_changes(self, setting: Setting) -> Sequence[Change]:
+    def kept_changes(self, setting: PartLoss) -> Sequence[NameChange]:
         """Give the changes that are not lost: under posix any of them, elsewhere a prefix."""
         if self._model != "posix":
             return self._volatile[: len(self._volatile) - setting[0]] if setting else self._volatile
         lost = {dial.number for dial, position in zip(self.dials, setting, strict=True) if position}
         gone: set[int] = set()
-        kept: list[Change] = []
+        kept: list[NameChange] = []
         for number, change in enumerate(self._volatile):
             if number in lost or (change.second_half and change.index in gone):
                 gone.add(change.index)
@@ -192,7 +197,7 @@ class Names(Part):
                 kept.append(change)
         return kept
 
-    def lost_indexes(self, setting: Setting) -> set[int]:
+    def lost_indexes(self, setting: PartLoss) -> set[int]:
         """Give the changes that are lost, by the item that made them."""
         return {change.index for change in self._volatile} - {change.index for change in self.kept_changes(setting)}
 
@@ -200,13 +205,13 @@ class Names(Part):
 class Data(Part):
     """The content of one file: what is on the disk, and what may get there."""
 
-    def __init__(self, file: File, model: Model, dials: Sequence[Dial], most: float) -> None:
+    def __init__(self, file: UnsyncedFile, model: Model, dials: Sequence[LossAxis], most: float) -> None:
         super().__init__(dials, most)
         self._file = file
         self._model = model
         self._compared = min(self._compared, max(len(dials), _MOST_BYTES // (file.size + 1)))
 
-    def outcome(self, setting: Setting) -> Hashable:
+    def outcome(self, setting: PartLoss) -> Hashable:
         """Give a word for what the file holds: all that it may hold would fill the memory."""
         if self._model == "kill":
             return setting
@@ -217,7 +222,7 @@ class Data(Part):
         size = self._file.size_without(sizes_lost)
         return size, frozenset((page, loss) for page, loss in pages.items() if page * PAGE < size)
 
-    def content(self, setting: Setting, *, flushed: int) -> bytes:
+    def content(self, setting: PartLoss, *, flushed: int) -> bytes:
         """Give what the file holds if all that was written before item `flushed` is on the disk."""
         if setting == self.kept:
             return self._whole
@@ -229,7 +234,7 @@ class Data(Part):
     def _whole(self) -> bytes:
         return self._file.content()
 
-    def _lost(self, setting: Setting, flushed: int) -> tuple[int, dict[int, Loss]]:
+    def _lost(self, setting: PartLoss, flushed: int) -> tuple[int, dict[int, Loss]]:
         """Tell how many changes of the size are lost, and what of each page."""
         file = self._file
         sizes_lost = setting[0] if self.dials[0].kind == "size" else 0
@@ -243,7 +248,7 @@ class Data(Part):
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Known:
+class KnownNodes:
     """What a cut knows of its nodes, whatever is lost."""
 
     kinds: dict[Node, Kind]
@@ -254,11 +259,11 @@ class Known:
     """For each file, the renames that put it in the place of another."""
 
 
-class Cut:
+class CrashPoint:
     """A point of a run, and all that a crash there can leave."""
 
     def __init__(
-        self, index: int, markers: int, model: Model, known: Known, names: Names, files: dict[Node, Data]
+        self, index: int, markers: int, model: Model, known: KnownNodes, names: Names, files: dict[Node, Data]
     ) -> None:
         self.index = index
         """How many items of the trace were done."""
@@ -269,7 +274,7 @@ class Cut:
         self._names = names
         self._files = files
         self.parts: list[Part] = [names, *files.values()]
-        self._seen: dict[Setting, frozenset[Node]] = {}
+        self._seen: dict[PartLoss, frozenset[Node]] = {}
 
     @property
     def possible(self) -> int:
@@ -277,7 +282,7 @@ class Cut:
         return math.prod(part.possible for part in self.parts)
 
     @property
-    def kept(self) -> Choice:
+    def kept(self) -> DiskLoss:
         """The choice that loses nothing."""
         return tuple(part.kept for part in self.parts)
 
@@ -286,9 +291,9 @@ class Cut:
         dials = [dial for part in self.parts for dial in part.dials]
         return any(index in position.lost for dial in dials for position in dial.positions)
 
-    def choices(self) -> Iterator[tuple[int, Choice]]:
+    def choices(self) -> Iterator[tuple[int, DiskLoss]]:
         """Give every choice once, with its class, the most telling first. Classes from `Rank.MORE` on are the rest."""
-        telling: set[Choice] = set()
+        telling: set[DiskLoss] = set()
         kept = self.kept
         for rank, choice in self._telling():
             choice = self._without_unnamed(choice)
@@ -306,15 +311,15 @@ class Cut:
         """Tell whether all choices together are all that is possible; known when they were all given."""
         return all(part.complete for part in self.parts)
 
-    def lost(self, choice: Choice) -> list[int]:
+    def lost(self, choice: DiskLoss) -> list[int]:
         """Give the items that are lost, in whole or in part."""
         return sorted({index for _, position in self._at(choice) for index in position.lost})
 
-    def torn(self, choice: Choice) -> list[tuple[int, int, int]]:
+    def torn(self, choice: DiskLoss) -> list[tuple[int, int, int]]:
         """Give the lost items that were torn: the index, the page, and the bytes that are left there."""
         return [(at.lost[0], dial.number, at.loss[1]) for dial, at in self._at(choice) if at.loss[1]]
 
-    def losing(self, other: Cut, choice: Choice, moved: Callable[[int], int]) -> Choice:
+    def losing(self, other: CrashPoint, choice: DiskLoss, moved: Callable[[int], int]) -> DiskLoss:
         """Give the choice that loses here what `choice` loses at another cut, as far as it can be lost here.
 
         `moved` tells where an item of the other cut's trace is in the trace of this one.
@@ -337,7 +342,7 @@ class Cut:
             ),
         )
 
-    def tree(self, choice: Choice) -> Tree:
+    def tree(self, choice: DiskLoss) -> Tree:
         """Give what the disk holds after this choice."""
         names, *files = choice
         tree = Tree()
@@ -348,11 +353,11 @@ class Cut:
             tree.data[node] = part.content(setting, flushed=self._flushed(node, names))
         return tree
 
-    def _at(self, choice: Choice) -> Iterator[tuple[Dial, Position]]:
+    def _at(self, choice: DiskLoss) -> Iterator[tuple[LossAxis, Position]]:
         for part, setting in zip(self.parts, choice, strict=True):
             yield from part.at(setting)
 
-    def _telling(self) -> Iterator[tuple[int, Choice]]:
+    def _telling(self) -> Iterator[tuple[int, DiskLoss]]:
         """Give the choices in which at most one part is neither all kept nor all lost; some come twice."""
         kept, gone = self.kept, tuple(part.gone for part in self.parts)
         yield Rank.KEPT, kept
@@ -370,7 +375,7 @@ class Cut:
                     yield rank, _turn(rest, number, found[1])
                     waiting[number] = next(look, None)
 
-    def _one_kept(self) -> Iterator[tuple[int, Choice]]:
+    def _one_kept(self) -> Iterator[tuple[int, DiskLoss]]:
         """Give the choices in which one part kept one thing only, and the others everything."""
         kept, linked = self.kept, self._linked(self._names.kept)
         named = [at for at, node in enumerate(self._files, 1) if node in linked]
@@ -379,7 +384,7 @@ class Cut:
                 if rank is Rank.ONE_KEPT:
                     yield Rank.MORE + 1, _turn(kept, at, setting)
 
-    def _several(self) -> Iterator[tuple[int, Choice]]:
+    def _several(self) -> Iterator[tuple[int, DiskLoss]]:
         """Give the choices in which two parts or more lost something, of the files those that some name stands for."""
         files = list(self._files.values())
         for count in range(2, len(self.parts) + 1):
@@ -394,7 +399,7 @@ class Cut:
                             choice[at + 1] = lost
                         yield Rank.MORE + count, tuple(choice)
 
-    def _without_unnamed(self, choice: Choice) -> Choice:
+    def _without_unnamed(self, choice: DiskLoss) -> DiskLoss:
         """Take files that no name stands for as kept: what becomes of them makes no difference."""
         seen = self._linked(choice[0])
         return (
@@ -405,13 +410,13 @@ class Cut:
             ),
         )
 
-    def _linked(self, setting: Setting) -> frozenset[Node]:
+    def _linked(self, setting: PartLoss) -> frozenset[Node]:
         """Give the nodes that some name stands for."""
         if setting not in self._seen:
             self._seen[setting] = frozenset(self._names.entries(setting).values())
         return self._seen[setting]
 
-    def _flushed(self, node: Node, setting: Setting) -> int:
+    def _flushed(self, node: Node, setting: PartLoss) -> int:
         """Tell up to where a kept rename over another file has brought this file's data along: ext4 does that."""
         renames = self._known.replacing.get(node)
         if self._model != "ext4" or not renames:
@@ -432,7 +437,7 @@ def turned(sizes: Sequence[int]) -> Iterator[tuple[int, ...]]:
                 yield tuple(setting)
 
 
-def _all_lost(parts: Sequence[Part]) -> Iterator[tuple[Setting, ...]]:
+def _all_lost(parts: Sequence[Part]) -> Iterator[tuple[PartLoss, ...]]:
     """Give every way in which each of these has lost something. There may be more than fit in the memory."""
     if not parts:
         yield ()
@@ -442,7 +447,7 @@ def _all_lost(parts: Sequence[Part]) -> Iterator[tuple[Setting, ...]]:
             yield (setting, *others)
 
 
-def _nearest(dial: Dial, wanted: Position) -> int:
+def _nearest(dial: LossAxis, wanted: Position) -> int:
     """Give the position of a dial at which just this is lost, or else as much as possible of it and nothing else."""
     if wanted in dial.positions:
         return dial.positions.index(wanted)

@@ -15,8 +15,8 @@ import dataclasses
 from collections.abc import Iterator, Sequence
 from typing import Literal, get_args
 
-from pytest_wfstate.faults.disk.losses import MOST, Cut, Data, Dial, Known, Model, Names, Position
-from pytest_wfstate.faults.disk.unsynced import Change, File, Resize
+from pytest_wfstate.faults.disk.losses import MOST, CrashPoint, Data, KnownNodes, LossAxis, Model, Names, Position
+from pytest_wfstate.faults.disk.unsynced import NameChange, Resize, UnsyncedFile
 from pytest_wfstate.faults.trace.log import OUTSIDE
 from pytest_wfstate.faults.trace.ops import (
     Allocate,
@@ -37,36 +37,36 @@ from pytest_wfstate.faults.trace.ops import (
 MODELS: tuple[Model, ...] = get_args(Model)
 
 
-def cuts(trace: Trace, model: Model, most: float = MOST) -> Iterator[Cut]:
+def cuts(trace: Trace, model: Model, most: float = MOST) -> Iterator[CrashPoint]:
     """Give every cut of a trace, with what can be lost there: of each part the first `most` ways."""
-    disk = _Disk(trace, model, most)
+    disk = _ModelledDisk(trace, model, most)
     yield disk.cut()
     for index, item in enumerate(trace.items):
         disk.take(index, item)
         yield disk.cut()
 
 
-def last_cut(trace: Trace, model: Model) -> Cut:
+def last_cut(trace: Trace, model: Model) -> CrashPoint:
     """Give the cut at the end of a trace."""
-    disk = _Disk(trace, model, MOST)
+    disk = _ModelledDisk(trace, model, MOST)
     for index, item in enumerate(trace.items):
         disk.take(index, item)
     return disk.cut()
 
 
-class _Disk:
+class _ModelledDisk:
     """A disk on its way through a trace."""
 
     def __init__(self, trace: Trace, model: Model, most: float) -> None:
         self._model = model
         self._most = most
         start = trace.start.copy()
-        self._known = Known(start.kinds, start.targets, start.data, {})
+        self._known = KnownNodes(start.kinds, start.targets, start.data, {})
         self._entries = start.entries
-        self._volatile: list[Change] = []
+        self._volatile: list[NameChange] = []
         self._names: Names | None = None  # made anew after each change of names
         self._parts: dict[Node, tuple[int, Data]] = {}
-        self._files: dict[Node, File] = {}
+        self._files: dict[Node, UnsyncedFile] = {}
         self._failed: dict[Node, int] = {}  # where the last fsync of a folder failed
         self._changed: dict[Node, int] = {}  # where a node last changed
         self._sized: dict[Node, int] = {}  # and where its size last did
@@ -92,7 +92,7 @@ class _Disk:
             case _:
                 self._markers += 1
 
-    def cut(self) -> Cut:
+    def cut(self) -> CrashPoint:
         if self._model == "kill":
             self._keep_names(self._volatile)
         if self._names is None:
@@ -100,9 +100,9 @@ class _Disk:
         data = {**self._known.data, **{node: file.base for node, file in self._files.items()}}
         known = dataclasses.replace(self._known, data=data)
         files = {node: self._part(node, file) for node, file in self._files.items() if file.pieces or file.sizes}
-        return Cut(self._index, self._markers, self._model, known, self._names, files)
+        return CrashPoint(self._index, self._markers, self._model, known, self._names, files)
 
-    def _part(self, node: Node, file: File) -> Data:
+    def _part(self, node: Node, file: UnsyncedFile) -> Data:
         """Give what can be lost of a file, as it was made for the last cut if nothing changed since."""
         version, part = self._parts.get(node, (-1, None))
         if part is None or version != file.version:
@@ -174,7 +174,7 @@ class _Disk:
             until = changed.get(op.node, -1)
             self._keep_names([change for change in self._volatile if change.index <= until])
 
-    def _keep_names(self, kept: Sequence[Change]) -> None:
+    def _keep_names(self, kept: Sequence[NameChange]) -> None:
         if kept:
             self._apply(kept)
             # A move between folders never leaves neither name: with its second half on the disk, so is its first.
@@ -182,29 +182,29 @@ class _Disk:
             done = {id(change) for change in kept}
             self._volatile = [change for change in self._volatile if id(change) not in done]
 
-    def _apply(self, changes: Sequence[Change]) -> None:
+    def _apply(self, changes: Sequence[NameChange]) -> None:
         # Cuts share names and parts, so none of them is changed in place.
         self._entries = dict(self._entries)
         for change in changes:
             change.apply(self._entries)
         self._names = None
 
-    def _file(self, node: Node) -> File:
+    def _file(self, node: Node) -> UnsyncedFile:
         if node not in self._files:
             base = self._known.data.get(node, b"")
-            self._files[node] = File(base=base, size=len(base))
+            self._files[node] = UnsyncedFile(base=base, size=len(base))
         return self._files[node]
 
-    def _name_dials(self) -> Iterator[Dial]:
+    def _name_dials(self) -> Iterator[LossAxis]:
         if self._model == "posix":
             for number, change in enumerate(self._volatile):
                 if change.index not in self._pinned:
-                    yield Dial("names", number, (Position(), Position((change.index,))), possible=2)
+                    yield LossAxis("names", number, (Position(), Position((change.index,))), possible=2)
         elif self._volatile:
             yield _from_the_end("names", [change.index for change in self._volatile])
 
 
-def _file_dials(file: File, model: Model) -> Iterator[Dial]:
+def _file_dials(file: UnsyncedFile, model: Model) -> Iterator[LossAxis]:
     if file.sizes:
         yield _from_the_end("size", [size.index for size in file.sizes])
     for page, pieces in file.pieces.items():
@@ -212,30 +212,33 @@ def _file_dials(file: File, model: Model) -> Iterator[Dial]:
             continue  # where size follows data, such a page is lost just when its size is
         losses, possible = file.losses(page)
         lost = [tuple(piece.index for piece in pieces[len(pieces) - count :]) for count, _ in losses]
-        yield Dial("page", page, tuple(map(Position, lost, losses)), possible)
+        yield LossAxis("page", page, tuple(map(Position, lost, losses)), possible)
 
 
-def _write_dial(file: File) -> Iterator[Dial]:
+def _write_dial(file: UnsyncedFile) -> Iterator[LossAxis]:
     """A killed process may have got only a part of its last write to the kernel: some whole pages of it."""
     pages = max(1, len(file.pieces))
     indexes = tuple({piece.index for pieces in file.pieces.values() for piece in pieces})
-    yield Dial("write", 0, (Position(), *[Position(indexes)] * (pages - 1)), possible=pages)
+    yield LossAxis("write", 0, (Position(), *[Position(indexes)] * (pages - 1)), possible=pages)
 
 
-def _from_the_end(kind: Literal["names", "size"], indexes: list[int]) -> Dial:
+def _from_the_end(kind: Literal["names", "size"], indexes: list[int]) -> LossAxis:
     """Give a dial at which ever more of a sequence is lost, the last of it first."""
     lost = [tuple(dict.fromkeys(indexes[at:])) for at in reversed(range(len(indexes) + 1))]
-    return Dial(kind, 0, tuple(map(Position, lost)), possible=len(lost))
+    return LossAxis(kind, 0, tuple(map(Position, lost)), possible=len(lost))
 
 
-def _changes(index: int, op: EntryOp, model: Model) -> list[Change]:
+def _changes(index: int, op: EntryOp, model: Model) -> list[NameChange]:
     """Give the change of names that an op makes; under posix a move between folders is two."""
     match op:
         case Create() | Link():
-            return [Change(index, op.folder, (), (((op.folder, op.name), op.node),))]
+            return [NameChange(index, op.folder, (), (((op.folder, op.name), op.node),))]
         case Unlink():
-            return [Change(index, op.folder, ((op.folder, op.name),), ())]
+            return [NameChange(index, op.folder, ((op.folder, op.name),), ())]
     old, new = (op.folder, op.name), (op.new_folder, op.new_name)
     if op.folder == op.new_folder or (model != "posix" and OUTSIDE not in (op.folder, op.new_folder)):
-        return [Change(index, op.folder, (old,), ((new, op.node),))]
-    return [Change(index, op.new_folder, (), ((new, op.node),)), Change(index, op.folder, (old,), (), second_half=True)]
+        return [NameChange(index, op.folder, (old,), ((new, op.node),))]
+    return [
+        NameChange(index, op.new_folder, (), ((new, op.node),)),
+        NameChange(index, op.folder, (old,), (), second_half=True),
+    ]

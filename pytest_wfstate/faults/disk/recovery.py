@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from typing import Any
 
 from pytest_wfstate.faults.disk.models import cuts
-from pytest_wfstate.faults.disk.states import Life, State
+from pytest_wfstate.faults.disk.states import CrashedRun, State
 from pytest_wfstate.faults.trace.ops import HOME, OPS, Fsync, Item, Node, Sync, Trace
 
 
-def firsts(life: Life, tried: Sequence[State]) -> list[State]:
+def firsts(life: CrashedRun, tried: Sequence[State]) -> list[State]:
     """Give the disks from which recovery is to be crashed: those of a kill, and then those of a power cut."""
     if life.model == "kill":
         return list(tried)
@@ -21,16 +21,16 @@ def firsts(life: Life, tried: Sequence[State]) -> list[State]:
     return [*(State(life, cut, cut.kept) for cut in at), *(state for state in tried if state.lost())]
 
 
-def second_life(first: State, second: Trace) -> Life:
+def second_life(first: State, second: Trace) -> CrashedRun:
     """Give a run, its crash and the recovery `second` as one run, whose end is to crash."""
     life, index = first.life, first.cut.index
     if first.lost() or life.model == "kill":
         # What a power cut left is on the disk; and of two kills, the second takes nothing that the first did not.
         markers = [item for item in life.trace.items[:index] if not isinstance(item, OPS)]
-        return Life(Trace(second.start, [*markers, *second.items]), life.model, life.worlds, len(markers), first)
+        return CrashedRun(Trace(second.start, [*markers, *second.items]), life.model, life.worlds, len(markers), first)
     # All of it was kept, as by a kill: then what was not fsynced can still be lost with the recovery.
     joined = [*life.trace.items[:index], *_renumbered(second, first)]
-    return Life(Trace(life.trace.start, joined), life.model, life.worlds, index, first)
+    return CrashedRun(Trace(life.trace.start, joined), life.model, life.worlds, index, first)
 
 
 def _synced(items: Sequence[Item]) -> bool:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 from pytest_wfstate.faults.disk.home import Content
-from pytest_wfstate.faults.disk.losses import MOST, Choice, Cut, Model
+from pytest_wfstate.faults.disk.losses import MOST, CrashPoint, DiskLoss, Model
 from pytest_wfstate.faults.disk.models import cuts, last_cut
 from pytest_wfstate.faults.replay_id import CrashId, FailedId, ReplayId, TraceChanged
 from pytest_wfstate.faults.trace.log import OUTSIDE
@@ -28,7 +28,7 @@ _LOOKS = 50  # before the clock is asked
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Struck:
+class InjectedFailure:
     """An op that was made to fail in a run, and what became of that."""
 
     kind: str
@@ -43,7 +43,7 @@ class Struck:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Life:
+class CrashedRun:
     """What led to a disk: one run, or a run, its crash, and the recovery that crashed as well."""
 
     trace: Trace
@@ -54,7 +54,7 @@ class Life:
     """The first cut that belongs to the last run."""
     first: State | None = None
     """The crash before it, if the last run is a recovery."""
-    struck: Struck | None = None
+    struck: InjectedFailure | None = None
     """What failed in the run, if something was made to."""
     ended: bool = False
     """Whether the run came to its end: then there was no crash."""
@@ -91,9 +91,9 @@ class Life:
 class State:
     """One disk that a crash can leave."""
 
-    life: Life
-    cut: Cut
-    choice: Choice
+    life: CrashedRun
+    cut: CrashPoint
+    choice: DiskLoss
 
     def tree(self) -> Tree:
         """Give what is on the disk."""
@@ -103,7 +103,7 @@ class State:
         """Give the items that are lost, in whole or in part."""
         return self.cut.lost(self.choice)
 
-    def at(self, cut: Cut) -> State:
+    def at(self, cut: CrashPoint) -> State:
         """Give the state at another cut with the same losses, as far as they are possible there."""
         return dataclasses.replace(self, cut=cut, choice=cut.losing(self.cut, self.choice, lambda index: index))
 
@@ -131,7 +131,7 @@ class State:
 
 
 @dataclasses.dataclass(slots=True)
-class Tally:
+class Counters:
     """How much there was to see, and how much was seen."""
 
     possible: int = 0
@@ -174,7 +174,7 @@ class Tally:
         self.distinct += 1
         self.all_seen += 1
 
-    def finished(self, cut: Cut) -> None:
+    def finished(self, cut: CrashPoint) -> None:
         """Take note that everything that is possible at a cut was looked at."""
         self.all_seen += cut.possible
 
@@ -184,13 +184,13 @@ class Tally:
         return self.possible - max(self.all_seen, min(self.looked, self.possible))
 
 
-def end_state(life: Life) -> State:
+def end_state(life: CrashedRun) -> State:
     """Give the disk of a run that came to its end."""
     cut = last_cut(life.trace, "kill")
     return State(dataclasses.replace(life, model="kill", since=cut.index), cut, cut.kept)
 
 
-def distinct_states(life: Life, tally: Tally) -> Iterator[State]:
+def distinct_states(life: CrashedRun, tally: Counters) -> Iterator[State]:
     """Give each disk once, with the same promises made: all prefixes first, then one loss each, then the rest."""
     at = [cut for cut in cuts(life.trace, life.model, tally.most) if cut.index >= life.since]
     tally.possible += sum(cut.possible for cut in at)
@@ -208,7 +208,7 @@ def distinct_states(life: Life, tally: Tally) -> Iterator[State]:
         waiting = going
 
 
-def find(life: Life, wanted: CrashId) -> State:
+def find(life: CrashedRun, wanted: CrashId) -> State:
     """Find the state that an id stands for.
 
     Raises:
@@ -231,7 +231,7 @@ def has_changed(wanted: CrashId | FailedId) -> TraceChanged:
     )
 
 
-def _turned(cut: Cut, wanted: CrashId) -> Choice | None:
+def _turned(cut: CrashPoint, wanted: CrashId) -> DiskLoss | None:
     choice = [list(setting) for setting in cut.kept]
     for part, dial, position in wanted.turned:
         if part >= len(choice) or dial >= len(choice[part]) or position >= len(cut.parts[part].dials[dial].positions):
@@ -240,7 +240,7 @@ def _turned(cut: Cut, wanted: CrashId) -> Choice | None:
     return tuple(map(tuple, choice))
 
 
-def _new(life: Life, cut: Cut, found: Iterator[Choice], tally: Tally) -> Iterator[State]:
+def _new(life: CrashedRun, cut: CrashPoint, found: Iterator[DiskLoss], tally: Counters) -> Iterator[State]:
     promises = tally.promises(item for item in life.trace.items[: cut.index] if not isinstance(item, OPS))
     for choice in found:
         if not tally.may_look():

@@ -47,7 +47,7 @@ class Resize:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Change:
+class NameChange:
     """A change of names that is kept or lost as one: some removed, some set."""
 
     index: int
@@ -68,7 +68,7 @@ class Change:
 
 
 @dataclasses.dataclass(slots=True)
-class File:
+class UnsyncedFile:
     """One file at a cut: what is on the disk, and what may get there."""
 
     base: bytes = b""
@@ -81,11 +81,11 @@ class File:
     version: int = 0
     """Counts the changes, so that what was derived from the file can be kept until the next."""
 
-    def copy(self) -> File:
+    def copy(self) -> UnsyncedFile:
         """Make a file that can be changed without changing this one."""
         pieces = {page: list(pieces) for page, pieces in self.pieces.items()}
         redirtied = None if self.redirtied is None else set(self.redirtied)
-        return File(self.base, pieces, list(self.sizes), self.size, redirtied, self.resized, self.version)
+        return UnsyncedFile(self.base, pieces, list(self.sizes), self.size, redirtied, self.resized, self.version)
 
     def write(self, index: int, op: Write) -> None:
         """Take a write: it is in memory only."""
@@ -116,7 +116,7 @@ class File:
         # The kernel writes the pages that were dirtied since the failure, and knows nothing of the others.
         sizes = list(self.sizes) if self.resized else []
         pieces = {page: self.pieces.pop(page) for page in self.redirtied if page in self.pieces}
-        kept = File(self.base, pieces, sizes)
+        kept = UnsyncedFile(self.base, pieces, sizes)
         self.base = kept.content()
         if self.resized:
             self.sizes = []
@@ -167,7 +167,7 @@ class File:
         found: dict[bytes, Loss] = {}
         start = page * PAGE
         for loss in possible:
-            alone = File(self.base[start : start + PAGE])
+            alone = UnsyncedFile(self.base[start : start + PAGE])
             alone.pieces = {0: [Piece(one.index, one.offset - start, one.data) for one in left_of(pieces, loss)]}
             alone.sizes = [Resize(0, PAGE, 0)]
             found.setdefault(alone.content(), loss)
@@ -190,7 +190,7 @@ def at_least(pieces: Sequence[Piece], flushed: int, loss: Loss) -> Loss:
     return (most, 0) if loss[0] > most else loss
 
 
-def without_data(file: File, pages: Mapping[int, Loss]) -> int:
+def without_data(file: UnsyncedFile, pages: Mapping[int, Loss]) -> int:
     """Tell how many of the last size changes must be lost because data that they cover is."""
     lost = {
         (piece.index, page)
@@ -203,7 +203,7 @@ def without_data(file: File, pages: Mapping[int, Loss]) -> int:
     return 0
 
 
-def cut_short(file: File, pages_lost: int) -> bytes:
+def cut_short(file: UnsyncedFile, pages_lost: int) -> bytes:
     """Give the file with only the first pages of its one write."""
     if not pages_lost:
         return file.content()

@@ -17,8 +17,8 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-from pytest_wfstate.faults.race.schedule import Touch
-from pytest_wfstate.faults.race.thread_scheduler import Abandoned, Racer, Relay, Wait, here, place
+from pytest_wfstate.faults.race.schedule import Access
+from pytest_wfstate.faults.race.thread_scheduler import Abandoned, ScheduledThread, ThreadScheduler, Wait, here, place
 from pytest_wfstate.faults.record.rebind import Rebinding
 
 _allocate, _real_simple_queue = _thread.allocate_lock, queue.SimpleQueue
@@ -52,8 +52,8 @@ class Lock(metaclass=_StandsIn):
     __slots__ = ("__weakref__", "_lock", "_origin", "_relay", "holder", "is_known", "number")
     _lock: Any
     _origin: str
-    _relay: Relay
-    holder: Racer | None
+    _relay: ThreadScheduler
+    holder: ScheduledThread | None
     is_known: bool
     """Whether it has the same number in all schedules, since it was made before the clients ran."""
     number: int
@@ -64,7 +64,7 @@ class Lock(metaclass=_StandsIn):
         relay = here.relay
         if relay is None or frame.f_globals.get("__name__") == "importlib._bootstrap":
             return _allocate()
-        kind = Notice if frame.f_code is _WAIT else Lock
+        kind = ConditionLock if frame.f_code is _WAIT else Lock
         return made(kind, relay, _origin(relay, frame))
 
     def acquire(self, blocking: bool = True, timeout: float = -1) -> bool:
@@ -115,7 +115,7 @@ class Lock(metaclass=_StandsIn):
     def _name(self) -> str:
         return self._origin if self.number < 0 else f"{self.number}, {self._origin}".removesuffix(", ")
 
-    def _wait(self, racer: Racer, touch: Touch, blocking: bool, timeout: float) -> bool:
+    def _wait(self, racer: ScheduledThread, touch: Access, blocking: bool, timeout: float) -> bool:
         """Try it until it is given."""
         while not self._lock.acquire(False):
             if not blocking:
@@ -125,7 +125,7 @@ class Lock(metaclass=_StandsIn):
                 return False
         return True
 
-    def _touch(self, kind: str, racer: Racer) -> Touch:
+    def _touch(self, kind: str, racer: ScheduledThread) -> Access:
         return racer.touch(kind, self._name, frozenset({("lock", self.number, "")}))
 
     def _look_outside(self) -> None:
@@ -134,7 +134,7 @@ class Lock(metaclass=_StandsIn):
             relay.cannot_see(_HANDED_ON)
 
 
-class Notice(Lock):
+class ConditionLock(Lock):
     """The lock by which a condition tells one thread that waits for it: taken by that one, and freed by another.
 
     Nobody else knows it, so a turn is taken only where it is waited for.
@@ -160,7 +160,7 @@ class Notice(Lock):
         return "a notice that nobody gives"
 
 
-def made(kind: type[Lock], relay: Relay, origin: str, number: int = 0) -> Lock:
+def made(kind: type[Lock], relay: ThreadScheduler, origin: str, number: int = 0) -> Lock:
     """Make a lock that takes turns in a relay; `origin` is what to tell it by. Without a number it gets the next."""
     lock: Lock = object.__new__(kind)
     lock._lock = _allocate()
@@ -173,7 +173,7 @@ def made(kind: type[Lock], relay: Relay, origin: str, number: int = 0) -> Lock:
     return lock
 
 
-def _origin(relay: Relay, frame: Any) -> str:
+def _origin(relay: ThreadScheduler, frame: Any) -> str:
     line = relay.line(frame)
     return f"made at {place(line)}" if line else ""
 

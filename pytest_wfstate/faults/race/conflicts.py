@@ -11,7 +11,7 @@ import dataclasses
 import os
 from collections.abc import Iterable, Iterator
 
-from pytest_wfstate.faults.race.schedule import Key, Run, Touch, Turn
+from pytest_wfstate.faults.race.schedule import Access, Key, ScheduleRun, Turn
 
 Name = tuple[str, str]
 """What stands for a key in every run: files have new inodes in each."""
@@ -61,7 +61,7 @@ class Footprints:
         self._sees_deaths = False
         self._met: dict[Footprint, bool] = {}
 
-    def add(self, run: Run) -> list[Footprint]:
+    def add(self, run: ScheduleRun) -> list[Footprint]:
         """Learn what clients have done; give the footprint of each turn."""
         found = list(_footprints(run.turns))
         new = {one for one in found if one not in self._known.get(one.client, ())}
@@ -102,7 +102,7 @@ def _footprints(turns: Iterable[Turn]) -> Iterator[Footprint]:
         yield Footprint(turn.client, touch.kind, touch.places, frozenset(reads), frozenset(writes), _held(touch, names))
 
 
-def _read(key: Key, touch: Touch, names: dict[int, set[str]]) -> Iterator[Name]:
+def _read(key: Key, touch: Access, names: dict[int, set[str]]) -> Iterator[Name]:
     if key[0] == "entry":
         for place in touch.places:
             yield from (("entry", above) for above in (place, *_above(place)))
@@ -112,7 +112,7 @@ def _read(key: Key, touch: Touch, names: dict[int, set[str]]) -> Iterator[Name]:
         yield from _numbered(key, names)
 
 
-def _written(key: Key, touch: Touch, names: dict[int, set[str]]) -> Iterator[Name]:
+def _written(key: Key, touch: Access, names: dict[int, set[str]]) -> Iterator[Name]:
     if key[0] == "entry":
         yield from (("entry", place) for place in touch.places)
     elif key[0] == "listing":
@@ -126,7 +126,7 @@ def _numbered(key: Key, names: dict[int, set[str]]) -> Iterator[Name]:
     yield from ((kind, name) for name in names.get(number) or {f"{number} {text}"})
 
 
-def _held(touch: Touch, names: dict[int, set[str]]) -> frozenset[tuple[str, bool]]:
+def _held(touch: Access, names: dict[int, set[str]]) -> frozenset[tuple[str, bool]]:
     """Give the locks that are known by one name alone."""
     known = ((sorted(names.get(number) or {f"{number}"}), alone) for number, alone in touch.held)
     return frozenset((of_one[0], alone) for of_one, alone in known if len(of_one) == 1)

@@ -19,7 +19,7 @@ import time
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from pytest_wfstate.faults.race.schedule import PROGRESS, Key, Progress, Touch
+from pytest_wfstate.faults.race.schedule import PROGRESS, Access, ClientProgress, Key
 from pytest_wfstate.faults.record import file_io
 from pytest_wfstate.faults.record.rebind import Found, Rebinding
 from pytest_wfstate.faults.trace.log import users_line
@@ -33,10 +33,10 @@ _UNSEEN = {
 }
 
 
-class Made(NamedTuple):
+class MadeAccess(NamedTuple):
     """An operation that was made."""
 
-    touch: Touch
+    touch: Access
     in_vain: bool = False
     acked: int = 0
     """How much had been acknowledged before it."""
@@ -55,12 +55,12 @@ class Turns:
         """By descriptor: the inode, and whether all others are kept out; nothing for a lock of the whole process."""
         self._taking = threading.RLock()
         self._inside = threading.local()
-        self._made: list[Made] = []
+        self._made: list[MadeAccess] = []
         self.is_on = False
         self.lines = False
         """Whether to look for the user's lines, which takes its time."""
         self.allowance = 0
-        self.progress = Progress()
+        self.progress = ClientProgress()
         self.unseen: list[str] = []
 
     def install(self, found: Found) -> None:
@@ -72,12 +72,12 @@ class Turns:
 
     def begin(self) -> None:
         """Begin to count."""
-        self.progress = Progress()
+        self.progress = ClientProgress()
         PROGRESS.set(self.progress)
         self.unseen = []
         self.is_on = True
 
-    def take_made(self) -> list[Made]:
+    def take_made(self) -> list[MadeAccess]:
         """Give what was done since this was asked last."""
         made, self._made = self._made, []
         return made
@@ -123,7 +123,7 @@ class Turns:
         """Let others go on, instead of waiting for the clock."""
         with self._taking:
             self._wait()
-            self._note(Touch("sleep", "", users_line() if self.lines else None))
+            self._note(Access("sleep", "", users_line() if self.lines else None))
             self._in_vain("asleep")
 
     def closing(self, fd: int) -> None:
@@ -144,8 +144,8 @@ class Turns:
             self._stop("op")
         self.allowance -= 1
 
-    def _note(self, touch: Touch) -> None:
-        self._made.append(Made(touch, acked=len(self.progress.acked)))
+    def _note(self, touch: Access) -> None:
+        self._made.append(MadeAccess(touch, acked=len(self.progress.acked)))
         self.progress.taken += 1
 
     def _in_vain(self, why: str) -> None:
@@ -161,7 +161,7 @@ class Turns:
         both = (self._place(path, more.get("dir_fd")), self._place(more.get("to"), more.get("to_dir_fd")))
         return [place for place in both if place]
 
-    def _touch(self, kind: str, places: list[str], fd: int | None, more: dict[str, Any]) -> Touch:
+    def _touch(self, kind: str, places: list[str], fd: int | None, more: dict[str, Any]) -> Access:
         opened = self._opened(fd) if fd is not None else None
         reads: set[Key] = set()
         writes: set[Key] = set()
@@ -181,7 +181,7 @@ class Turns:
         names = tuple(os.path.relpath(place, self._home) for place in places)
         line = users_line() if self.lines else None
         held = frozenset(lock for lock in self._locked.values() if lock)
-        return Touch(kind, " to ".join(names), line, frozenset(reads), frozenset(writes), held, names)
+        return Access(kind, " to ".join(names), line, frozenset(reads), frozenset(writes), held, names)
 
     def _place(self, path: Any, dir_fd: int | None = None) -> str | None:
         """Give the absolute path, if it is home or below."""

@@ -15,7 +15,7 @@ from typing import Any
 
 from pytest_wfstate.faults.race.blocking import Lock, RealLock, RealRLock, RLock, made
 from pytest_wfstate.faults.race.stepping import UnderTest
-from pytest_wfstate.faults.race.thread_scheduler import Relay
+from pytest_wfstate.faults.race.thread_scheduler import ThreadScheduler
 
 Place = tuple[str, Any, Callable[[Any], None]]
 """What a place is called, what is there, and how to put something there."""
@@ -30,7 +30,7 @@ class OldLocks:
         self._looked_at: tuple[int, tuple[str, ...]] = (0, ())
         self._places: list[Place] = []
 
-    def replace(self, relay: Relay) -> None:
+    def replace(self, relay: ThreadScheduler) -> None:
         """Put a new lock in the place of each."""
         looked_at = (len(sys.modules), self._is_under_test.packages)
         if self._looked_at != looked_at:
@@ -83,7 +83,7 @@ def _is_old(value: Any) -> bool:
     return type(value) in (RealLock, RealRLock, threading.Condition)
 
 
-def _new(old: Any, relay: Relay, name: str, number: int) -> Any:
+def _new(old: Any, relay: ThreadScheduler, name: str, number: int) -> Any:
     """Make a lock of the same kind that takes turns."""
     lock = made(Lock, relay, name, number)
     if type(old) is RealLock:

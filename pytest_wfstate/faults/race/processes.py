@@ -18,8 +18,18 @@ from pytest_wfstate.faults.disk.home import Content, Home
 from pytest_wfstate.faults.drive import call
 from pytest_wfstate.faults.fork import fork
 from pytest_wfstate.faults.fork_pickle import dumps, loads
-from pytest_wfstate.faults.race.file_turns import Made, Turns, find_calls
-from pytest_wfstate.faults.race.schedule import DEATH, Choices, Failed, Killed, Run, Stuck, Touch, Turn, killed
+from pytest_wfstate.faults.race.file_turns import MadeAccess, Turns, find_calls
+from pytest_wfstate.faults.race.schedule import (
+    DEATH,
+    Access,
+    Choices,
+    ClientFailed,
+    Killed,
+    ScheduleRun,
+    Stuck,
+    Turn,
+    death_of,
+)
 from pytest_wfstate.faults.real_clock import now
 from pytest_wfstate.faults.record.rebind import Found
 
@@ -34,13 +44,13 @@ class Said(NamedTuple):
 
     why: str
     gave: Any
-    made: list[Made]
+    made: list[MadeAccess]
     """What it has done since it stopped before."""
     acked: list[Any]
     unseen: list[str]
 
 
-class Processes:
+class ClientProcesses:
     """Clients in processes of their own, and their home."""
 
     shared: Any = None
@@ -53,13 +63,13 @@ class Processes:
         self._clients = clients
         self._timeout = timeout
         self._mortal = mortal
-        self._workers: dict[int, Worker] = {}
+        self._workers: dict[int, ClientProcess] = {}
 
-    def run(self, choices: Choices, *, lines: bool = False) -> Run:
+    def run(self, choices: Choices, *, lines: bool = False) -> ScheduleRun:
         """Follow `choices`, and then let whoever runs run on as long as possible."""
         self._home.build(*self._start)
         self._hire()
-        run = Run()
+        run = ScheduleRun()
         try:
             _Course(self._workers, choices, run, self._timeout, lines=lines, mortal=self._mortal).follow()
         except Stuck as stuck:
@@ -82,7 +92,7 @@ class Processes:
             return
         found = find_calls()
         for number in missing:
-            self._workers[number] = Worker(number, self._clients[number], self._home.path, found)
+            self._workers[number] = ClientProcess(number, self._clients[number], self._home.path, found)
         for number in missing:
             self._workers[number].started()
 
@@ -91,7 +101,14 @@ class _Course:
     """One schedule, as it is followed."""
 
     def __init__(
-        self, workers: dict[int, Worker], choices: Choices, run: Run, timeout: float, *, lines: bool, mortal: bool
+        self,
+        workers: dict[int, ClientProcess],
+        choices: Choices,
+        run: ScheduleRun,
+        timeout: float,
+        *,
+        lines: bool,
+        mortal: bool,
     ) -> None:
         self._workers = workers
         self._choices = choices
@@ -101,7 +118,7 @@ class _Course:
         self._mortal = mortal
         self._begun: set[int] = set()
         self._left = set(workers)
-        self._blocked: dict[int, Touch] = {}
+        self._blocked: dict[int, Access] = {}
         self._asleep: set[int] = set()
         self._woken = 0
 
@@ -114,8 +131,8 @@ class _Course:
         while self._left:
             enabled = self._enabled()
             wanted, allowance = self._next()
-            if wanted < 0 and killed(wanted) in self._left:
-                self._kill(killed(wanted), enabled)
+            if wanted < 0 and death_of(wanted) in self._left:
+                self._kill(death_of(wanted), enabled)
             elif wanted in enabled:
                 self._go(wanted, allowance, enabled)
             else:
@@ -144,7 +161,7 @@ class _Course:
     def _go(self, client: int, allowance: int, enabled: tuple[int, ...]) -> None:
         said = self._workers[client].go(allowance, now() + self._timeout, lines=self._lines)
         self._run.acked[client] = said.acked
-        for made in said.made or [Made(Touch("end", ""), acked=len(said.acked))]:
+        for made in said.made or [MadeAccess(Access("end", ""), acked=len(said.acked))]:
             self._took(Turn(client, *made), client, enabled)
             if not made.in_vain:
                 self._blocked.clear()  # whatever it did may have freed a lock
@@ -162,7 +179,7 @@ class _Course:
         self._woken = self._woken if said.why == "asleep" else 0
 
     def _kill(self, victim: int, enabled: tuple[int, ...]) -> None:
-        self._took(Turn(victim, DEATH), killed(victim), enabled)
+        self._took(Turn(victim, DEATH), death_of(victim), enabled)
         self._workers[victim].close()
         self._left.discard(victim)
         self._run.results[victim] = Killed()
@@ -194,7 +211,7 @@ class _Course:
         return (last,) if last in enabled and has_changed else ()
 
 
-class Worker:
+class ClientProcess:
     """A client's process, seen from the test."""
 
     def __init__(self, number: int, client: Callable[..., Any], home: Path, found: Found) -> None:
@@ -204,7 +221,7 @@ class Worker:
         self.pid = fork()
         if self.pid == 0:
             self._pipe.close()
-            _Client(theirs, client, home).serve(found)
+            _ClientLoop(theirs, client, home).serve(found)
         theirs.close()
 
     def started(self) -> None:
@@ -239,7 +256,7 @@ class Worker:
         os.waitpid(self.pid, 0)
 
 
-class _Client:
+class _ClientLoop:
     """A client's process, from the inside."""
 
     def __init__(self, pipe: connection.Connection, client: Callable[..., Any], home: Path) -> None:
@@ -264,7 +281,7 @@ class _Client:
         try:
             return call(self._client, self._home)
         except BaseException as error:
-            return Failed(error, traceback.format_exc())
+            return ClientFailed(error, traceback.format_exc())
         finally:
             self._turns.is_on = False
 
@@ -274,7 +291,7 @@ class _Client:
             said = dumps((why, gave, made, acked, unseen))
         except Exception as error:
             text = f"what a client gives or acknowledges cannot be sent to another process: {error}"
-            said = dumps((why, Failed(RuntimeError(text), ""), made, [], unseen))
+            said = dumps((why, ClientFailed(RuntimeError(text), ""), made, [], unseen))
         self._pipe.send_bytes(said)
 
     def _stop(self, why: str) -> None:
@@ -290,7 +307,7 @@ class _Client:
         self._turns.allowance, self._turns.lines = allowance, bool(lines)
 
 
-def _deadlock(blocked: dict[int, Touch]) -> str:
+def _deadlock(blocked: dict[int, Access]) -> str:
     if any(touch.kind == "sleep" for touch in blocked.values()):
         each = "; ".join(f"client {client + 1} waits in {touch}" for client, touch in sorted(blocked.items()))
         return f"nobody goes on: {each}, again and again"

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from pytest_wfstate.faults.crash.report import Violation, held, paragraph, said
+from pytest_wfstate.errors import Violation
+from pytest_wfstate.faults.crash.report import held, paragraph, said
 from pytest_wfstate.faults.disk.home import Content
-from pytest_wfstate.faults.race.schedule import Failed, Killed, Run, Turn, preemptions
+from pytest_wfstate.faults.race.schedule import ClientFailed, Killed, ScheduleRun, Turn, preemptions
 from pytest_wfstate.faults.trace.describe import short, shortened, shown
 
 _WIDEST = 54  # of a column
@@ -21,7 +22,7 @@ class RaceBug(Violation):
 
 
 def report(
-    schedule: Run,
+    schedule: ScheduleRun,
     error: BaseException,
     disk: tuple[Content, Mapping[str, str]] | None,
     counts: str,
@@ -46,7 +47,7 @@ def report(
     return "\n".join(lines)
 
 
-def table(schedule: Run) -> list[str]:
+def table(schedule: ScheduleRun) -> list[str]:
     """Show who did what, in order: a column a client, and below it the lines of code that did it."""
     clients = sorted({turn.client for turn in schedule.turns})
     told = _Cells(schedule)
@@ -76,7 +77,7 @@ def _repeated(rows: list[str]) -> tuple[int, int]:
     return 0, 1
 
 
-def _headline(schedule: Run) -> str:
+def _headline(schedule: ScheduleRun) -> str:
     some = {2: "two", 3: "three", 4: "four"}.get(len(schedule.results), "several")
     stopped = preemptions(schedule)
     how = {0: "", 1: ", one of which is stopped once,"}.get(stopped, f", stopped {stopped} times,")
@@ -90,14 +91,14 @@ def _title(client: int) -> str:
     return f"client {client + 1}"
 
 
-def _zip(cells: list[str], schedule: Run) -> Iterable[tuple[str, Turn]]:
+def _zip(cells: list[str], schedule: ScheduleRun) -> Iterable[tuple[str, Turn]]:
     return zip(cells, schedule.turns, strict=True)
 
 
 class _Cells:
     """What the table says of each turn."""
 
-    def __init__(self, schedule: Run) -> None:
+    def __init__(self, schedule: ScheduleRun) -> None:
         self._lines = {short(turn.touch.line): turn.touch.line for turn in schedule.turns if turn.touch.line}
         self._is_one_file = len({line.path for line in self._lines.values()}) == 1
 
@@ -121,6 +122,6 @@ class _Cells:
 def _came_to(result: Any) -> list[str]:
     if isinstance(result, Killed):
         return ["was killed"]
-    if isinstance(result, Failed):
+    if isinstance(result, ClientFailed):
         return [f"raised {said(result.error)[0]}" if isinstance(result.error, BaseException) else str(result.error)]
     return [f"gave {shortened(repr(result))}"]

@@ -20,13 +20,13 @@ Choices = tuple[int, ...]
 """Which client goes on, turn by turn; `killed(client)` in the place of one says that it dies."""
 
 
-def killed(client: int) -> int:
+def death_of(client: int) -> int:
     """Give what stands in a schedule for the death of a client; of that, the client."""
     return -1 - client
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Touch:
+class Access:
     """An operation: what it is, and what it looks at and changes."""
 
     kind: str
@@ -42,7 +42,7 @@ class Touch:
     error: str = ""
     """How it failed, if it did."""
 
-    def commutes_with(self, other: Touch) -> bool:
+    def commutes_with(self, other: Access) -> bool:
         """Tell whether the two come to the same in either order."""
         clash = (self.writes & other.reads) | (self.reads & other.writes)
         # Two new names in a folder do not matter to each other, only to who lists it.
@@ -52,7 +52,7 @@ class Touch:
         return f"{self.kind} {self.path}".strip()
 
 
-DEATH = Touch("killed", "")
+DEATH = Access("death_of", "")
 """What a client does last that dies."""
 
 
@@ -61,14 +61,14 @@ class Turn:
     """A turn that was taken: by whom, and what was done, or tried in vain."""
 
     client: int
-    touch: Touch
+    touch: Access
     blocked: bool = False
     acked: int = 0
     """How much the client had acknowledged before it."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Failed:
+class ClientFailed:
     """A client that raised: the error, or what can be said of it, and its traceback."""
 
     error: Any
@@ -81,7 +81,7 @@ class Killed:
 
 
 @dataclasses.dataclass(slots=True)
-class Run:
+class ScheduleRun:
     """One schedule, as it went."""
 
     turns: list[Turn] = dataclasses.field(default_factory=list)
@@ -91,7 +91,7 @@ class Run:
     mortal: list[tuple[int, ...]] = dataclasses.field(default_factory=list)
     """Who could have died instead, at each turn, if anybody may."""
     results: dict[int, Any] = dataclasses.field(default_factory=dict)
-    """What each client gave, or that it is `Failed` or `Killed`."""
+    """What each client gave, or that it is `ClientFailed` or `Killed`."""
     acked: dict[int, list[Any]] = dataclasses.field(default_factory=dict)
     """What each client had acknowledged."""
     stuck: str = ""
@@ -102,7 +102,7 @@ class Run:
 
 
 @dataclasses.dataclass(slots=True)
-class Progress:
+class ClientProgress:
     """How far a client has come."""
 
     taken: int = 0
@@ -111,7 +111,7 @@ class Progress:
     """What it has acknowledged."""
 
 
-PROGRESS: contextvars.ContextVar[Progress | None] = contextvars.ContextVar("wfstate_progress", default=None)
+PROGRESS: contextvars.ContextVar[ClientProgress | None] = contextvars.ContextVar("wfstate_progress", default=None)
 """The progress of the client that runs, if one does."""
 
 
@@ -131,14 +131,14 @@ class Clients(Protocol):
     shared: Any
     """What the clients of the last schedule shared, if that was in memory."""
 
-    def run(self, choices: Choices, *, lines: bool = False) -> Run:
+    def run(self, choices: Choices, *, lines: bool = False) -> ScheduleRun:
         """Follow `choices`, and then let whoever runs run on as long as possible; `lines` are those of the user's."""
 
     def close(self) -> None:
         """End all clients."""
 
 
-class Words:
+class TraceKeys:
     """Words for what was done so far, the same for orders that come to the same.
 
     A word is the normal form of Foata, in which a turn stands one level above the last one that it does not commute
@@ -178,7 +178,7 @@ class Words:
                 written[key] = max(written.get(key, 0), level + 1)
 
 
-def preemptions(run: Run) -> int:
+def preemptions(run: ScheduleRun) -> int:
     """Count the turns at which a client was stopped that could have gone on."""
     return sum(
         before in enabled and after >= 0 and after != before

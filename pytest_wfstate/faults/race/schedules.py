@@ -14,10 +14,10 @@ from pytest_wfstate.faults.crash.explorer import FAILURES, CheckFails
 from pytest_wfstate.faults.crash.report import named
 from pytest_wfstate.faults.disk.home import Home, memory_home
 from pytest_wfstate.faults.drive import Call, Steps, arun, call, run
-from pytest_wfstate.faults.race.processes import Processes
+from pytest_wfstate.faults.race.processes import ClientProcesses
 from pytest_wfstate.faults.race.report import RaceBug, report
-from pytest_wfstate.faults.race.schedule import PROGRESS, Choices, Clients, Failed, Killed, Run, Turn
-from pytest_wfstate.faults.race.search import Search
+from pytest_wfstate.faults.race.schedule import PROGRESS, Choices, ClientFailed, Clients, Killed, ScheduleRun, Turn
+from pytest_wfstate.faults.race.search import ScheduleSearch
 from pytest_wfstate.faults.real_clock import now
 from pytest_wfstate.faults.replay_id import RaceId, ReplayId, TraceChanged
 from pytest_wfstate.faults.result import Result
@@ -31,7 +31,7 @@ Client = Callable[..., Any]
 TIMEOUT = 30.0  # seconds for a client to come to its next operation
 
 
-class Died(Exception):
+class ClientDied(Exception):
     """What stands for the result of a client that was killed."""
 
     __module__ = "pytest_wfstate"
@@ -45,7 +45,7 @@ class Outcome:
     shared: Any
     """What `setup` had given for clients in memory."""
     results: tuple[Any, ...]
-    """For each client what it returned, or the exception that it raised, or a `Died` if it was killed."""
+    """For each client what it returned, or the exception that it raised, or a `ClientDied` if it was killed."""
     acked: tuple[list[Any], ...]
     """For each client what it had acknowledged, by `race.ack(value)`, in order."""
     turns: tuple[Turn, ...]
@@ -56,7 +56,7 @@ class Outcome:
 
 
 @dataclasses.dataclass(slots=True)
-class Interleavings(Result):
+class RaceResult(Result):
     """What an exploration of schedules has seen."""
 
     clients: int
@@ -100,7 +100,7 @@ class Schedules(Lab):
         crash: bool = False,
         by: By | None = None,
         unmeasured: Unmeasured = "fail",
-    ) -> Interleavings:
+    ) -> RaceResult:
         """Run `clients` in every order in which they can take turns at their file operations, and check each outcome.
 
         `preemptions` is how often a client is stopped that could have gone on: 2, or 1 by opcode. With `crash`, one
@@ -131,7 +131,7 @@ class Schedules(Lab):
         crash: bool = False,
         by: By | None = None,
         unmeasured: Unmeasured = "fail",
-    ) -> Interleavings:
+    ) -> RaceResult:
         """Do what `explore` does, from a running event loop. `setup` and `check` run on it."""
         exploration = self._exploration(setup, clients, check, preemptions, by, crash=crash)
         with self._telling(exploration.result):
@@ -143,7 +143,7 @@ class Schedules(Lab):
         """Run clients one after the other, and tell what of their work no turns can be taken at, such as SQLite."""
         with memory_home(self._settings.home) as home:
             call(setup, home.path)
-            with contextlib.closing(Processes(home, clients, TIMEOUT)) as processes:
+            with contextlib.closing(ClientProcesses(home, clients, TIMEOUT)) as processes:
                 return processes.run(()).unseen
 
     def ack(self, value: Any = None) -> None:
@@ -161,7 +161,7 @@ class Schedules(Lab):
         by: By | None,
         *,
         crash: bool,
-    ) -> _Exploration:
+    ) -> _RaceExploration:
         bound = (1 if by == "opcode" else 2) if preemptions is None else preemptions
         if len(clients) < 2:
             raise ValueError(f"there {'is 1 client' if clients else 'are no clients'}. It takes two to race.")
@@ -170,13 +170,13 @@ class Schedules(Lab):
         if by is not None:
             _check_by(by, setup, crash=crash)
         home = self._home()
-        return _Exploration(
+        return _RaceExploration(
             dataclasses.replace(self._settings, bounds=self._bounds),
             home,
             setup,
             check,
             functools.partial(_clients, home, setup, clients, by, crash=crash),
-            Interleavings(len(clients), bound, by),
+            RaceResult(len(clients), bound, by),
             self._explorations + 1,
         )
 
@@ -192,7 +192,7 @@ def _check_by(by: By, setup: Client | None, *, crash: bool) -> None:
 
 def _clients(home: Home, setup: Client | None, clients: Sequence[Client], by: By | None, *, crash: bool) -> Clients:
     if by is None or setup is None:
-        return Processes(home, clients, TIMEOUT, mortal=crash)
+        return ClientProcesses(home, clients, TIMEOUT, mortal=crash)
     if by == "await":
         from pytest_wfstate.faults.race.tasks import Tasks
 
@@ -202,7 +202,7 @@ def _clients(home: Home, setup: Client | None, clients: Sequence[Client], by: By
     return Threads(setup, clients, TIMEOUT, by=by)
 
 
-class _Exploration:
+class _RaceExploration:
     """One exploration, from the setup to the verdict."""
 
     def __init__(
@@ -212,7 +212,7 @@ class _Exploration:
         setup: Client | None,
         check: Client,
         clients: Callable[[], Clients],
-        result: Interleavings,
+        result: RaceResult,
         ordinal: int,
     ) -> None:
         self._settings = settings
@@ -243,7 +243,7 @@ class _Exploration:
             self.result.seconds = now() - self._began
 
     def _explore(self, clients: Clients) -> Steps:
-        search, bounds = Search(clients, self.result.preemptions), self._settings.bounds
+        search, bounds = ScheduleSearch(clients, self.result.preemptions), self._settings.bounds
         for schedule in search:
             self._count(search)
             error = yield from self._judge(schedule, clients)
@@ -262,12 +262,12 @@ class _Exploration:
         self._count(search)
         self._need_turns(schedule)
 
-    def _count(self, search: Search) -> None:
+    def _count(self, search: ScheduleSearch) -> None:
         self.result.tried, self.result.pruned, self.result.skipped = search.runs, search.pruned, len(search.waiting)
         self.result.seconds = now() - self._began
         self._settings.progress(self.result)
 
-    def _need_turns(self, schedule: Run) -> None:
+    def _need_turns(self, schedule: ScheduleRun) -> None:
         if all(turn.touch.kind == "end" for turn in schedule.turns):
             self.result.reasons.append(
                 "no client did anything below home: work in the folder that clients are given"
@@ -275,7 +275,7 @@ class _Exploration:
                 else "no client ran any code that takes turns: that of the test and of what setup gives"
             )
 
-    def _judge(self, schedule: Run, clients: Clients) -> Generator[Call, Any, BaseException | None]:
+    def _judge(self, schedule: ScheduleRun, clients: Clients) -> Generator[Call, Any, BaseException | None]:
         """Check what a schedule came to; give what speaks against it."""
         if schedule.unseen:
             seen = ", ".join(dict.fromkeys(schedule.unseen))
@@ -295,7 +295,7 @@ class _Exploration:
             return error
         return None
 
-    def _outcome(self, schedule: Run, clients: Clients) -> Outcome:
+    def _outcome(self, schedule: ScheduleRun, clients: Clients) -> Outcome:
         results = [_result(result) for _, result in sorted(schedule.results.items())]
         acked = [schedule.acked.get(client, []) for client in range(len(results))]
         return Outcome(self._home.path, clients.shared, tuple(results), tuple(acked), tuple(schedule.turns))
@@ -340,7 +340,7 @@ class _Exploration:
             yield from self._violated(clients, replay.race.choices, "This is one schedule, replayed.")
 
 
-def race_id(schedule: Run, by: By | None) -> RaceId:
+def race_id(schedule: ScheduleRun, by: By | None) -> RaceId:
     """Give what a schedule is known by: who went on, and the shape of what they did, whatever the files were called."""
     numbers: dict[str, int] = {}
     shape = [
@@ -352,5 +352,5 @@ def race_id(schedule: Run, by: By | None) -> RaceId:
 
 def _result(result: Any) -> Any:
     if isinstance(result, Killed):
-        return Died("it was killed")
-    return result.error if isinstance(result, Failed) else result
+        return ClientDied("it was killed")
+    return result.error if isinstance(result, ClientFailed) else result

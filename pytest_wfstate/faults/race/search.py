@@ -9,11 +9,11 @@ from collections.abc import Iterator
 from typing import Any
 
 from pytest_wfstate.faults.race.conflicts import Footprint, Footprints
-from pytest_wfstate.faults.race.schedule import Choices, Clients, Run, Words, killed
+from pytest_wfstate.faults.race.schedule import Choices, Clients, ScheduleRun, TraceKeys, death_of
 
 
 @dataclasses.dataclass(slots=True)
-class Search:
+class ScheduleSearch:
     """All schedules within a bound, the fewest preemptions first, but for those that come to the same as another."""
 
     clients: Clients
@@ -24,7 +24,7 @@ class Search:
     """Schedules that are still to be run: how many preemptions each has, and its number."""
     _repeated: int = 0
     _order: Iterator[int] = dataclasses.field(default_factory=itertools.count)
-    _words: Words = dataclasses.field(default_factory=Words)
+    _words: TraceKeys = dataclasses.field(default_factory=TraceKeys)
     _seen: dict[tuple[Any, int], int] = dataclasses.field(default_factory=dict)
     _footprints: Footprints = dataclasses.field(default_factory=Footprints)
     _parked: dict[Footprint, list[tuple[int, Choices]]] = dataclasses.field(default_factory=dict)
@@ -35,7 +35,7 @@ class Search:
         """How many schedules were left out, since they come to the same as one that was run."""
         return self._repeated + sum(map(len, self._parked.values()))
 
-    def __iter__(self) -> Iterator[Run]:
+    def __iter__(self) -> Iterator[ScheduleRun]:
         self._add(0, ())
         while self.waiting:
             used, _, choices = heapq.heappop(self.waiting)
@@ -47,14 +47,14 @@ class Search:
     def _add(self, cost: int, choices: Choices) -> None:
         heapq.heappush(self.waiting, (cost, next(self._order), choices))
 
-    def _branch(self, run: Run, begin: int, used: int) -> None:
+    def _branch(self, run: ScheduleRun, begin: int, used: int) -> None:
         """Add the schedules that leave this one at some turn after its beginning was chosen."""
         footprints = self._footprints.add(run)
         self._unpark()
         for turn, word in enumerate(self._words.of(run.turns, begin), begin):
             last, enabled = run.choices[turn - 1] if turn else -1, run.enabled[turn]
             stopped = next((one for one in footprints[turn:] if one.client == last), None) if last in enabled else None
-            for client in (*enabled, *map(killed, run.mortal[turn] if run.mortal else ())):
+            for client in (*enabled, *map(death_of, run.mortal[turn] if run.mortal else ())):
                 if client == last and used == self.preemptions:
                     continue  # who runs runs on; and who comes here later has no preemptions left to try another
                 cost = used + (client >= 0 and last in enabled and client != last)

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, Literal, Protocol
 
 from pytest_wfstate.errors import WfstateError
-from pytest_wfstate.faults.race.schedule import Touch
+from pytest_wfstate.faults.race.schedule import Access
 from pytest_wfstate.faults.race.thread_scheduler import MEMORY, here, place
 from pytest_wfstate.faults.trace.log import is_installed, is_users
 from pytest_wfstate.faults.trace.ops import Line
@@ -82,7 +82,7 @@ class UnderTest:
         return not is_installed(filename) or filename.startswith(self.packages)
 
 
-class Spot:
+class StopPoint:
     """A place in the code where a client stops, and what it is about to do there."""
 
     __slots__ = ("_kind", "_line", "_touches", "_what")
@@ -91,13 +91,13 @@ class Spot:
         self._kind = kind
         self._line = line
         self._what = f"{place(line)} {opcode}".strip()
-        self._touches: dict[Any, Touch] = {}
+        self._touches: dict[Any, Access] = {}
 
-    def touch(self, held: frozenset[tuple[int, bool]]) -> Touch:
+    def touch(self, held: frozenset[tuple[int, bool]]) -> Access:
         """Give it as a touch, by who has these locks."""
         touch = self._touches.get(held)
         if touch is None:
-            touch = self._touches[held] = Touch(self._kind, self._what, self._line, writes=MEMORY, held=held)
+            touch = self._touches[held] = Access(self._kind, self._what, self._line, writes=MEMORY, held=held)
         return touch
 
 
@@ -107,10 +107,10 @@ class Spots:
     def __init__(self, by: By, is_under_test: Callable[[str], bool]) -> None:
         self.by = by
         self._is_under_test = is_under_test
-        self._of_code: dict[types.CodeType, dict[int, Spot]] = {}
-        self._awaits: dict[tuple[types.CodeType, int], Spot] = {}
+        self._of_code: dict[types.CodeType, dict[int, StopPoint]] = {}
+        self._awaits: dict[tuple[types.CodeType, int], StopPoint] = {}
 
-    def of(self, code: types.CodeType, frame: types.FrameType) -> dict[int, Spot] | None:
+    def of(self, code: types.CodeType, frame: types.FrameType) -> dict[int, StopPoint] | None:
         """Give the places in a code object: by line number, or by offset. None: it is not under test."""
         spots = self._of_code.get(code)
         if spots is None:
@@ -121,15 +121,15 @@ class Spots:
             spots = self._of_code[code] = dict(made)
         return spots
 
-    def at_await(self, code: types.CodeType, frame: types.FrameType) -> Spot:
+    def at_await(self, code: types.CodeType, frame: types.FrameType) -> StopPoint:
         """Give the place where a coroutine goes on."""
         key = (code, frame.f_lineno)
         if key not in self._awaits:
-            self._awaits[key] = Spot("await", Line(code.co_filename, frame.f_lineno, code.co_name))
+            self._awaits[key] = StopPoint("await", Line(code.co_filename, frame.f_lineno, code.co_name))
         return self._awaits[key]
 
 
-def step(spot: Spot) -> None:
+def step(spot: StopPoint) -> None:
     """Take a turn, if this thread is a client."""
     racer = here.client
     if racer is not None:
@@ -166,7 +166,7 @@ class Monitoring:
     def __init__(self, spots: Spots) -> None:
         self._spots = spots
         self._tool: int | None = None
-        self._codes: dict[types.CodeType, dict[int, Spot]] = {}
+        self._codes: dict[types.CodeType, dict[int, StopPoint]] = {}
 
     def on(self) -> None:
         """Begin to listen. Who is no client goes on at once.
@@ -285,7 +285,7 @@ class Tracing:
                 go_on(self._spots, code, frame)
         return local
 
-    def _stepping_through(self, spots: dict[int, Spot]) -> Callable[..., Any]:
+    def _stepping_through(self, spots: dict[int, StopPoint]) -> Callable[..., Any]:
         wanted = self._event
         by_line = wanted == "line"
 
@@ -340,20 +340,20 @@ def _is_resumed(frame: types.FrameType) -> bool:
     return at >= 0 and dis.opname[code[at]] == "RESUME" and code[at + 1] & 3 == 3
 
 
-def _lines(code: types.CodeType) -> Iterator[tuple[int, Spot]]:
+def _lines(code: types.CodeType) -> Iterator[tuple[int, StopPoint]]:
     for _, _, number in code.co_lines():
         if number is not None:
-            yield number, Spot("line", Line(code.co_filename, number, code.co_name))
+            yield number, StopPoint("line", Line(code.co_filename, number, code.co_name))
 
 
-def _opcodes(code: types.CodeType, names: dict[str, Any]) -> Iterator[tuple[int, Spot]]:
+def _opcodes(code: types.CodeType, names: dict[str, Any]) -> Iterator[tuple[int, StopPoint]]:
     number = code.co_firstlineno
     for instruction in dis.get_instructions(code):
         positions = instruction.positions
         number = (positions.lineno if positions else None) or number
         if instruction.opname in _REACHING and not _is_fixed(instruction, names):
             line = Line(code.co_filename, number, code.co_name)
-            yield instruction.offset, Spot("opcode", line, f"{instruction.opname} {instruction.argrepr}".strip())
+            yield instruction.offset, StopPoint("opcode", line, f"{instruction.opname} {instruction.argrepr}".strip())
 
 
 def _is_fixed(instruction: dis.Instruction, names: dict[str, Any]) -> bool:

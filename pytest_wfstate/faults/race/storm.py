@@ -37,12 +37,12 @@ _AT_ONCE = 5  # orders of one worker, before others are heard
 _BLINK = 0.002  # seconds at most from what a worker said last to its death
 
 
-class Broken(Exception):
+class WorkerLost(Exception):
     """A worker does not come back, or cannot go on. The text says why."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Deed:
+class TimedCall:
     """An order that was begun: by whom, in which of its lives, from when to when, and what came of it."""
 
     worker: int
@@ -64,9 +64,9 @@ class Storm:
         self._chance = chance
         self._deaths = deaths
         self._timeout = timeout
-        self._workers = [Worker(number, program, in_thread=threads) for number in range(workers)]
+        self._workers = [StormWorker(number, program, in_thread=threads) for number in range(workers)]
         self._next_death = chance.randint(*_BETWEEN_DEATHS)
-        self._deeds: list[Deed] = []
+        self._deeds: list[TimedCall] = []
         self._disturbed = 0
         self.killed = 0
 
@@ -75,7 +75,7 @@ class Storm:
         orders: Sequence[Sequence[Any]],
         first: Sequence[Any] = (),
         disturb: Callable[[], None] | None = None,
-    ) -> list[Deed]:
+    ) -> list[TimedCall]:
         """Have each worker do its orders, and give all that was done. A new life begins with the orders in `first`.
 
         `disturb` is called once: every other time in the midst of it, and else near its end, when hardly anybody
@@ -113,15 +113,15 @@ class Storm:
         first = orders - orders // 10 if self._disturbed % 2 else 0
         return self._chance.randrange(first, max(orders, first + 1))
 
-    def _who_said_something(self) -> list[Worker]:
+    def _who_said_something(self) -> list[StormWorker]:
         busy = {worker.pipe: worker for worker in self._workers if worker.left}
         ready = connection.wait(list(busy), self._timeout)
         if not ready:
             at = "; ".join(f"worker {worker.number + 1} in {worker.left[0]}" for worker in busy.values())
-            raise Broken(f"nobody came back in {self._timeout:g} s: {at}")
+            raise WorkerLost(f"nobody came back in {self._timeout:g} s: {at}")
         return [worker for pipe, worker in busy.items() if pipe in ready]
 
-    def _kill(self, worker: Worker, first: Sequence[Any]) -> None:
+    def _kill(self, worker: StormWorker, first: Sequence[Any]) -> None:
         self._next_death = self._chance.randint(*_BETWEEN_DEATHS)
         self.killed += 1
         time.sleep(self._chance.random() * _BLINK)
@@ -138,7 +138,7 @@ class Storm:
                 worker.wake()
 
 
-class Worker:
+class StormWorker:
     """A worker, seen from the test."""
 
     def __init__(self, number: int, program: Program, *, in_thread: bool) -> None:
@@ -165,24 +165,24 @@ class Worker:
         self.is_asleep, self.slept_since = False, None
         self._send("wake")
 
-    def listen(self) -> list[Deed]:
+    def listen(self) -> list[TimedCall]:
         """Hear what it has said, and give the orders that it has done.
 
         Raises:
             Broken: it cannot go on.
         """
-        deeds: list[Deed] = []
+        deeds: list[TimedCall] = []
         try:
             while self.pipe.poll() and (len(deeds) < _AT_ONCE or self._is_dead):
                 deeds += self._heard(*loads(self.pipe.recv_bytes()))
         except (EOFError, ConnectionResetError):
             if not self._is_dead:
-                raise Broken(f"the process of worker {self.number + 1} has ended in {self.left[0]}") from None
+                raise WorkerLost(f"the process of worker {self.number + 1} has ended in {self.left[0]}") from None
         return deeds
 
-    def _heard(self, what: str, at: float, value: Any) -> list[Deed]:
+    def _heard(self, what: str, at: float, value: Any) -> list[TimedCall]:
         if what == "broken":
-            raise Broken(f"worker {self.number + 1} cannot go on:\n{value}")
+            raise WorkerLost(f"worker {self.number + 1} cannot go on:\n{value}")
         if what == "done":
             return [self._deed(at, value)]
         if what == "begin":
@@ -192,7 +192,7 @@ class Worker:
             self.is_asleep = True
         return []
 
-    def die(self, first: Sequence[Any]) -> list[Deed]:
+    def die(self, first: Sequence[Any]) -> list[TimedCall]:
         """Kill it, and let a new life begin; give what it had done, and the order in the middle of which it died."""
         self.end()
         deeds = self.listen()
@@ -217,23 +217,23 @@ class Worker:
             os.waitpid(self._pid, 0)
         self._is_dead = True
 
-    def _deed(self, end: float, outcome: Any = None, *, died: bool = False) -> Deed:
+    def _deed(self, end: float, outcome: Any = None, *, died: bool = False) -> TimedCall:
         begin, self._begun = self._begun or end, None
         order = self.left.popleft()
-        return Deed(self.number, self.life, order, begin, end, outcome, died)
+        return TimedCall(self.number, self.life, order, begin, end, outcome, died)
 
     def _start(self) -> None:
         self._is_dead = False
         self.pipe, theirs = connection.Pipe()
         if self._in_thread:
-            self._thread = threading.Thread(target=_Life(theirs, self._program).live, daemon=True)
+            self._thread = threading.Thread(target=_StormProcess(theirs, self._program).live, daemon=True)
             self._thread.start()
             return
         self._pid = fork()
         if self._pid == 0:
             try:
                 self.pipe.close()
-                _Life(theirs, self._program).live()
+                _StormProcess(theirs, self._program).live()
             finally:
                 os._exit(0)
         theirs.close()
@@ -243,7 +243,7 @@ class Worker:
             self.pipe.send_bytes(dumps(value))
 
 
-class _Life:
+class _StormProcess:
     """A worker from the inside."""
 
     def __init__(self, pipe: connection.Connection, program: Program) -> None:
@@ -259,7 +259,7 @@ class _Life:
                         self._follow(order, do)
         except (EOFError, BrokenPipeError, ConnectionResetError):
             return  # the test has ended
-        except Broken as broken:
+        except WorkerLost as broken:
             self._say("broken", str(broken))
         except BaseException:
             self._say("broken", traceback.format_exc())

@@ -16,7 +16,16 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from pytest_wfstate.faults.race.schedule import PROGRESS, Choices, Failed, Progress, Run, Stuck, Touch, Turn
+from pytest_wfstate.faults.race.schedule import (
+    PROGRESS,
+    Access,
+    Choices,
+    ClientFailed,
+    ClientProgress,
+    ScheduleRun,
+    Stuck,
+    Turn,
+)
 from pytest_wfstate.faults.race.stepping import UnderTest
 from pytest_wfstate.faults.race.thread_scheduler import MEMORY, Abandoned, abandon, place
 from pytest_wfstate.faults.trace.ops import Line
@@ -43,7 +52,7 @@ class Tasks:
         self.shared: Any = None
         """What the clients of the last schedule shared."""
 
-    def run(self, choices: Choices, *, lines: bool = False) -> Run:  # noqa: ARG002 - it has them always
+    def run(self, choices: Choices, *, lines: bool = False) -> ScheduleRun:  # noqa: ARG002 - it has them always
         """Follow `choices`, and then let whoever runs run on as long as possible.
 
         Raises:
@@ -59,8 +68,8 @@ class Tasks:
     def close(self) -> None:
         """Do nothing: each schedule has ended its clients."""
 
-    def _follow(self, choices: Choices) -> Run:
-        steered = Steered(len(self._clients), choices, self._under_test)
+    def _follow(self, choices: Choices) -> ScheduleRun:
+        steered = ScheduledLoop(len(self._clients), choices, self._under_test)
         failed: list[BaseException] = []
         # In a thread of its own: an event loop may run in this one, and a client that hangs hangs there.
         thread = threading.Thread(target=self._race, args=(steered, failed), name="wfstate-tasks", daemon=True)
@@ -76,7 +85,7 @@ class Tasks:
             raise failed[0]
         return steered.run
 
-    def _race(self, steered: Steered, failed: list[BaseException]) -> None:
+    def _race(self, steered: ScheduledLoop, failed: list[BaseException]) -> None:
         try:
             with asyncio.Runner(loop_factory=lambda: steered) as runner:
                 runner.run(self._all(steered))
@@ -84,7 +93,7 @@ class Tasks:
             if not steered.run.stuck:  # else it is how its tasks were ended
                 failed.append(error)
 
-    async def _all(self, steered: Steered) -> None:
+    async def _all(self, steered: ScheduledLoop) -> None:
         self.shared = await _given(self._setup())
         self._under_test.include(self.shared)
         tasks = [self._task(steered, number) for number in range(len(self._clients))]
@@ -95,22 +104,22 @@ class Tasks:
             for task in tasks:
                 task.cancel()
 
-    def _task(self, steered: Steered, number: int) -> asyncio.Task[None]:
+    def _task(self, steered: ScheduledLoop, number: int) -> asyncio.Task[None]:
         context = contextvars.copy_context()
         context.run(PROGRESS.set, steered.progress[number])
         return steered.create_task(self._client(steered, number), context=context)  # type: ignore[no-any-return]
 
-    async def _client(self, steered: Steered, number: int) -> None:
+    async def _client(self, steered: ScheduledLoop, number: int) -> None:
         try:
             result = await _given(self._clients[number](self.shared))
         except Abandoned:
             raise
         except BaseException as error:
-            result = Failed(error, traceback.format_exc())
+            result = ClientFailed(error, traceback.format_exc())
         steered.finish(number, result)
 
 
-class Steered(_EventLoop):  # type: ignore[misc]  # it has more members than are documented
+class ScheduledLoop(_EventLoop):  # type: ignore[misc]  # it has more members than are documented
     """An event loop that runs a step of a client's task only when it is that client's turn, and whose time never waits.
 
     Whose a step is tells the context that it runs in, so the tasks that a client makes are that client too. Whatever
@@ -119,9 +128,9 @@ class Steered(_EventLoop):  # type: ignore[misc]  # it has more members than are
 
     def __init__(self, clients: int, choices: Choices, is_under_test: Callable[[str], bool]) -> None:
         super().__init__()
-        self.run = Run()
+        self.run = ScheduleRun()
         self.is_over = False
-        self.progress = [Progress() for _ in range(clients)]
+        self.progress = [ClientProgress() for _ in range(clients)]
         self.run.acked = {number: progress.acked for number, progress in enumerate(self.progress)}
         self._choices = choices
         self._is_under_test = is_under_test
@@ -262,7 +271,7 @@ class Steered(_EventLoop):  # type: ignore[misc]  # it has more members than are
         self._naps = {client: self._naps.get(client, 0) + (kind == "sleep")}
         self.progress[client].taken += 1
         line = self._line(client)
-        run.turns.append(Turn(client, Touch(kind, place(line), line, writes=MEMORY)))
+        run.turns.append(Turn(client, Access(kind, place(line), line, writes=MEMORY)))
         run.choices.append(client)
         run.enabled.append(able)
 

@@ -15,7 +15,7 @@ import threading
 from collections.abc import Callable
 from typing import Any, Protocol
 
-from pytest_wfstate.faults.race.schedule import Choices, Key, Progress, Run, Stuck, Touch, Turn
+from pytest_wfstate.faults.race.schedule import Access, Choices, ClientProgress, Key, ScheduleRun, Stuck, Turn
 from pytest_wfstate.faults.trace.describe import short
 from pytest_wfstate.faults.trace.ops import Line
 
@@ -35,11 +35,11 @@ class Abandoned(BaseException):
     """Ends a client whose schedule is over. No `except Exception` of a store that tries again and again stops it."""
 
 
-class Held(Protocol):
+class HeldLock(Protocol):
     """A lock, as far as a relay knows it."""
 
     number: int
-    holder: Racer | None
+    holder: ScheduledThread | None
 
     def __str__(self) -> str: ...
 
@@ -48,18 +48,18 @@ class Held(Protocol):
 class Wait:
     """What a client waits for: a lock, or that anybody does anything; and how long, if not for ever."""
 
-    touch: Touch
-    lock: Held | None = None
+    touch: Access
+    lock: HeldLock | None = None
     is_timed: bool = False
 
 
-class Relay:
+class ThreadScheduler:
     """One schedule, as it is followed by threads."""
 
     def __init__(self, clients: int, choices: Choices, is_under_test: Callable[[str], bool]) -> None:
-        self.run = Run()
+        self.run = ScheduleRun()
         self.is_under_test = is_under_test
-        self.racers = [Racer(self, number) for number in range(clients)]
+        self.racers = [ScheduledThread(self, number) for number in range(clients)]
         self.run.acked = {racer.number: racer.progress.acked for racer in self.racers}
         self.locks = 0
         self.late = 0.0
@@ -91,12 +91,12 @@ class Relay:
         finally:
             self._end()
 
-    def let_go(self) -> Run:
+    def let_go(self) -> ScheduleRun:
         """Give what was run, and keep none of it: locks that were made meanwhile last as long as what has them."""
-        run, self.run = self.run, Run()
+        run, self.run = self.run, ScheduleRun()
         return run
 
-    def take(self, racer: Racer, touch: Touch) -> None:
+    def take(self, racer: ScheduledThread, touch: Access) -> None:
         """Wait for the turn of an operation that is about to be made."""
         if self.is_over:
             raise Abandoned
@@ -107,7 +107,7 @@ class Relay:
             self._hand_on(racer)
         self._took(racer, touch)
 
-    def wait(self, racer: Racer, wait: Wait) -> bool:
+    def wait(self, racer: ScheduledThread, wait: Wait) -> bool:
         """Say that the turn just taken led to nothing, and take another when that may be otherwise.
 
         Tells whether nothing has changed, but time has gone by.
@@ -118,19 +118,19 @@ class Relay:
         self._took(racer, wait.touch)
         return racer.is_late
 
-    def released(self, lock: Held) -> None:
+    def released(self, lock: HeldLock) -> None:
         """Let those try again who wait for a lock."""
         for client, wait in list(self._waiting.items()):
             if wait.lock is lock:
                 self._waiting.pop(client, None)
 
-    def finish(self, racer: Racer, result: Any) -> None:
+    def finish(self, racer: ScheduledThread, result: Any) -> None:
         """Say that a client has come to its end."""
         if self.is_over:
             return
         if self._granted:
             self._granted = False
-            self._took(racer, Touch("end", "", writes=MEMORY))
+            self._took(racer, Access("end", "", writes=MEMORY))
         self._settle(racer)
         self.run.results[racer.number] = result
         self._left.discard(racer.number)
@@ -147,7 +147,7 @@ class Relay:
         if not self.is_over and what not in self.run.unseen:
             self.run.unseen.append(what)
 
-    def _settle(self, racer: Racer) -> None:
+    def _settle(self, racer: ScheduledThread) -> None:
         """Let those try again who wait for anything at all, now that the last turn was not in vain."""
         if self._waiting:
             self._woken = 0
@@ -155,7 +155,7 @@ class Relay:
                 if wait.lock is None and client != racer.number:
                     del self._waiting[client]
 
-    def _hand_on(self, racer: Racer) -> None:
+    def _hand_on(self, racer: ScheduledThread) -> None:
         try:
             client = self._pick()
         except Stuck as stuck:
@@ -193,7 +193,7 @@ class Relay:
             raise Stuck(self._why_stuck())
         return tuple(sorted(able))
 
-    def _took(self, racer: Racer, touch: Touch) -> None:
+    def _took(self, racer: ScheduledThread, touch: Access) -> None:
         run, progress = self.run, racer.progress
         run.turns.append(Turn(racer.number, touch))
         run.choices.append(racer.number)
@@ -246,16 +246,16 @@ class Relay:
         return None
 
 
-class Racer:
+class ScheduledThread:
     """A client's thread, to the relay."""
 
-    def __init__(self, relay: Relay, number: int) -> None:
+    def __init__(self, relay: ThreadScheduler, number: int) -> None:
         self.relay = relay
         self.number = number
         self.gate = _allocate()
         self.gate.acquire()
         self.thread = 0
-        self.progress = Progress()
+        self.progress = ClientProgress()
         self.held: frozenset[tuple[int, bool]] = frozenset()
         """The locks that it has."""
         self.is_late = False
@@ -269,14 +269,14 @@ class Racer:
         if self.relay.is_over:
             raise Abandoned
 
-    def take(self, touch: Touch) -> None:
+    def take(self, touch: Access) -> None:
         """Wait for the turn of an operation that is about to be made."""
         self.relay.take(self, touch)
 
-    def touch(self, kind: str, what: str = "", keys: frozenset[Key] = frozenset()) -> Touch:
+    def touch(self, kind: str, what: str = "", keys: frozenset[Key] = frozenset()) -> Access:
         """Say what is about to be done, and where."""
         line = self.relay.line(sys._getframe(1))
-        return Touch(kind, what or place(line), line, writes=MEMORY | keys, held=self.held)
+        return Access(kind, what or place(line), line, writes=MEMORY | keys, held=self.held)
 
     def sleep(self, seconds: float | None) -> None:
         """Let others go on instead of waiting: for a time, or for what they may do."""
@@ -289,9 +289,9 @@ class Racer:
 class Here(threading.local):
     """What the running thread is to the lab."""
 
-    relay: Relay | None = None
+    relay: ThreadScheduler | None = None
     """The schedule that what is made in this thread belongs to."""
-    client: Racer | None = None
+    client: ScheduledThread | None = None
     """The client that it is."""
 
 

@@ -17,9 +17,9 @@ from typing import Any
 from pytest_wfstate.faults.drive import call
 from pytest_wfstate.faults.race.blocking import Waits
 from pytest_wfstate.faults.race.module_locks import OldLocks
-from pytest_wfstate.faults.race.schedule import PROGRESS, Choices, Failed, Run
+from pytest_wfstate.faults.race.schedule import PROGRESS, Choices, ClientFailed, ScheduleRun
 from pytest_wfstate.faults.race.stepping import By, Spots, UnderTest, stepping
-from pytest_wfstate.faults.race.thread_scheduler import Abandoned, Racer, Relay, here
+from pytest_wfstate.faults.race.thread_scheduler import Abandoned, ScheduledThread, ThreadScheduler, here
 
 __tracebackhide__ = True
 
@@ -49,7 +49,7 @@ class Threads:
         self.shared: Any = None
         """What the clients of the last schedule shared."""
 
-    def run(self, choices: Choices, *, lines: bool = False) -> Run:  # noqa: ARG002 - it has them always
+    def run(self, choices: Choices, *, lines: bool = False) -> ScheduleRun:  # noqa: ARG002 - it has them always
         """Follow `choices`, and then let whoever runs run on as long as possible."""
         self._waits.replace()
         if not self._is_rehearsed:
@@ -64,8 +64,8 @@ class Threads:
         self._stepping.off()
         self._waits.restore()
 
-    def _follow(self, choices: Choices) -> Run:
-        relay = Relay(len(self._clients), choices, self._under_test)
+    def _follow(self, choices: Choices) -> ScheduleRun:
+        relay = ThreadScheduler(len(self._clients), choices, self._under_test)
         self._old_locks.replace(relay)
         try:
             self._race_all(relay)
@@ -73,7 +73,7 @@ class Threads:
             self._old_locks.restore()
         return relay.let_go()
 
-    def _race_all(self, relay: Relay) -> None:
+    def _race_all(self, relay: ThreadScheduler) -> None:
         self.shared = self._made(relay)
         self._under_test.include(self.shared)
         threads = [self._thread(racer, client) for racer, client in zip(relay.racers, self._clients, strict=True)]
@@ -90,7 +90,7 @@ class Threads:
         for thread in threads:
             thread.join(0 if relay.run.stuck else self._timeout)
 
-    def _made(self, relay: Relay) -> Any:
+    def _made(self, relay: ThreadScheduler) -> Any:
         """Make what is shared, with locks that take turns."""
         here.relay = relay
         try:
@@ -99,11 +99,11 @@ class Threads:
             here.relay = None
         return _awaited(made, relay) if inspect.isawaitable(made) else made
 
-    def _thread(self, racer: Racer, client: Callable[[Any], Any]) -> threading.Thread:
+    def _thread(self, racer: ScheduledThread, client: Callable[[Any], Any]) -> threading.Thread:
         name = f"wfstate-client-{racer.number + 1}"
         return threading.Thread(target=self._race, args=(racer, client, self.shared), name=name, daemon=True)
 
-    def _race(self, racer: Racer, client: Callable[[Any], Any], shared: Any) -> None:
+    def _race(self, racer: ScheduledThread, client: Callable[[Any], Any], shared: Any) -> None:
         racer.thread = threading.get_ident()
         try:
             racer.stand_by()
@@ -111,7 +111,7 @@ class Threads:
         except Abandoned:
             return
 
-    def _result(self, racer: Racer, client: Callable[[Any], Any], shared: Any) -> Any:
+    def _result(self, racer: ScheduledThread, client: Callable[[Any], Any], shared: Any) -> Any:
         PROGRESS.set(racer.progress)
         here.relay, here.client = racer.relay, racer
         self._stepping.enter()
@@ -120,13 +120,13 @@ class Threads:
         except Abandoned:
             raise
         except BaseException as error:
-            return Failed(error, traceback.format_exc())
+            return ClientFailed(error, traceback.format_exc())
         finally:
             self._stepping.leave()
             here.relay, here.client = None, None
 
 
-def _awaited(made: Any, relay: Relay) -> Any:
+def _awaited(made: Any, relay: ThreadScheduler) -> Any:
     """Wait for what an async setup makes, in a thread of its own: an event loop may be running in this one."""
     given: list[Any] = []
 

@@ -20,12 +20,12 @@ Watch = Callable[..., Any]
 """What is done in the place of a real call: it takes the recorder, and then what the real call takes."""
 
 
-class Switch:
+class ActiveRecorder:
     """Who is recording."""
 
     def __init__(self) -> None:
         self.recorder: Recorder | None = None
-        self.thread = _Thread()
+        self.thread = _InStandIn()
         # A child's ops would go to a log that nobody reads, under a lock that a thread of its parent may hold.
         os.register_at_fork(after_in_child=self.turn_off)
 
@@ -34,19 +34,19 @@ class Switch:
         self.recorder = None
 
 
-class _Thread(threading.local):
+class _InStandIn(threading.local):
     announced = False
     """Whether this thread is in a real call that a stand-in makes: the audit hook has nothing to add."""
 
 
-switch = Switch()
+active = ActiveRecorder()
 
 
 def stand_in(real: Callable[..., Any], watch: Watch) -> Any:
     """Make what stands in for a real call that the audit hook does not hear of."""
 
-    def call(switch: Switch, /, *args: Any, **kwargs: Any) -> Any:
-        recorder = switch.recorder
+    def call(active: ActiveRecorder, /, *args: Any, **kwargs: Any) -> Any:
+        recorder = active.recorder
         return real(*args, **kwargs) if recorder is None else watch(recorder, *args, **kwargs)
 
     return _bound(call, real)
@@ -55,8 +55,8 @@ def stand_in(real: Callable[..., Any], watch: Watch) -> Any:
 def audited_stand_in(real: Callable[..., Any], watch: Watch) -> Any:
     """Make what stands in for a real call that the audit hook hears of too."""
 
-    def call(switch: Switch, /, *args: Any, **kwargs: Any) -> Any:
-        recorder = switch.recorder
+    def call(active: ActiveRecorder, /, *args: Any, **kwargs: Any) -> Any:
+        recorder = active.recorder
         if recorder is None:
             return real(*args, **kwargs)
         return announced(watch, recorder, *args, **kwargs)
@@ -66,7 +66,7 @@ def audited_stand_in(real: Callable[..., Any], watch: Watch) -> Any:
 
 def announced(call: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
     """Make a call of which the audit hook need not speak."""
-    thread = switch.thread
+    thread = active.thread
     before = thread.announced
     thread.announced = True
     try:
@@ -79,4 +79,4 @@ def _bound(call: Callable[..., Any], real: Callable[..., Any]) -> Any:
     # A bound method stays what it is when it is kept in a class, as a builtin does; a function would become a method.
     functools.update_wrapper(call, real)
     del call.__wrapped__  # type: ignore[attr-defined]  # inspect.signature would take off the first parameter
-    return types.MethodType(call, switch)
+    return types.MethodType(call, active)

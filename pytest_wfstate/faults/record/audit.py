@@ -15,7 +15,7 @@ import urllib.parse
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from pytest_wfstate.faults.record.active import switch
+from pytest_wfstate.faults.record.active import active
 from pytest_wfstate.faults.record.os_calls import CHANGING
 
 if TYPE_CHECKING:
@@ -31,11 +31,11 @@ def add_hook() -> None:
 
 
 def _hook(event: str, args: tuple[Any, ...]) -> None:
-    recorder = switch.recorder
+    recorder = active.recorder
     if recorder is None:
         return
     heard = _EVENTS.get(event)
-    if heard is not None and not switch.thread.announced:
+    if heard is not None and not active.thread.announced:
         heard(recorder, args)
 
 

@@ -14,7 +14,7 @@ import warnings
 from typing import TYPE_CHECKING, Any
 
 from pytest_wfstate.faults.record import os_calls
-from pytest_wfstate.faults.record.active import announced, switch
+from pytest_wfstate.faults.record.active import active, announced
 from pytest_wfstate.faults.trace.ops import Op, Truncate
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ class FileIO(RealFileIO, metaclass=IsFileIO):
     """A raw file whose writes are recorded, for as long as a recorder is on."""
 
     def __init__(self, file: Any, mode: str = "r", closefd: bool = True, opener: Any = None) -> None:
-        recorder = switch.recorder
+        recorder = active.recorder
         named = isinstance(file, (str, bytes, os.PathLike)) and closefd
         if recorder is None or not named or _flags(mode) is None:
             announced(super().__init__, file, mode, closefd, opener)
@@ -84,14 +84,14 @@ class FileIO(RealFileIO, metaclass=IsFileIO):
 
     def write(self, data: Any, /) -> Any:
         """Write, and record what the kernel took."""
-        recorder = switch.recorder
+        recorder = active.recorder
         if recorder is None or not self.writable():
             return super().write(data)
         return os_calls.writing(recorder, self.fileno(), data, super().write)
 
     def truncate(self, size: int | None = None, /) -> int:
         """Set the size, and record it."""
-        recorder = switch.recorder
+        recorder = active.recorder
         if recorder is None or not self.writable():
             return super().truncate(size)
         fd, length = self.fileno(), self.tell() if size is None else size

@@ -28,7 +28,7 @@ _SUPPORTS = (os.supports_dir_fd, os.supports_fd, os.supports_follow_symlinks, os
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Place:
+class ReferenceHolder:
     """Somewhere that a reference is kept."""
 
     get: Callable[[], Any]
@@ -46,14 +46,14 @@ class Found:
 
     pairs: list[tuple[Any, Any]]
     swaps: Swaps
-    places: list[Place]
+    places: list[ReferenceHolder]
 
 
 @dataclasses.dataclass(slots=True)
-class _Known:
+class _KnownModule:
     module: Any
     names: int
-    places: list[Place]
+    places: list[ReferenceHolder]
 
 
 @dataclasses.dataclass(slots=True)
@@ -81,10 +81,10 @@ class Rebinding:
     """References to real calls, exchanged by `do` for stand-ins, where `find` found some, and put back by `undo`."""
 
     def __init__(self) -> None:
-        self._known: dict[str, _Known] = {}
+        self._known: dict[str, _KnownModule] = {}
         self._seen = _Seen([], [], [])
-        self._places: list[Place] = []
-        self._done: list[Place] = []
+        self._places: list[ReferenceHolder] = []
+        self._done: list[ReferenceHolder] = []
         self._added: list[tuple[set[Any], Any]] = []
         self._back: Swaps = {}
 
@@ -122,13 +122,13 @@ class Rebinding:
                 for place in _places(name, _names(module), self._back):
                     place.put(place.new)
 
-    def _exchange(self, places: list[Place]) -> None:
+    def _exchange(self, places: list[ReferenceHolder]) -> None:
         for place in places:
             if place.get() is place.old:  # else somebody else put something there since
                 place.put(place.new)
                 self._done.append(place)
 
-    def _look(self, swaps: Swaps) -> list[Place]:
+    def _look(self, swaps: Swaps) -> list[ReferenceHolder]:
         """Find the places in all modules, looking only into those that are new or have changed."""
         if self._seen.is_all():
             return self._places
@@ -136,7 +136,7 @@ class Rebinding:
         for name, module in list(sys.modules.items()):
             if self._is_new(name, module):
                 names = _names(module)
-                known[name] = _Known(module, len(names), list(_places(name, names, swaps)))
+                known[name] = _KnownModule(module, len(names), list(_places(name, names, swaps)))
             elif name in self._known:
                 known[name] = self._known[name]
         self._known = known
@@ -161,7 +161,7 @@ def _names(module: Any) -> dict[str, Any]:
     return names
 
 
-def _places(name: str, names: dict[str, Any], swaps: Swaps) -> Iterator[Place]:
+def _places(name: str, names: dict[str, Any], swaps: Swaps) -> Iterator[ReferenceHolder]:
     """Find every place in what a module defines."""
     seen: set[int] = set()
     for key, value in list(names.items()):
@@ -176,7 +176,7 @@ def _places(name: str, names: dict[str, Any], swaps: Swaps) -> Iterator[Place]:
             yield from _places_in_class(value, swaps, seen)
 
 
-def _places_in_class(owner: type, swaps: Swaps, seen: set[int]) -> Iterator[Place]:
+def _places_in_class(owner: type, swaps: Swaps, seen: set[int]) -> Iterator[ReferenceHolder]:
     for key, value in list(vars(owner).items()):
         if type(value) in _PLAIN:
             continue
@@ -185,10 +185,12 @@ def _places_in_class(owner: type, swaps: Swaps, seen: set[int]) -> Iterator[Plac
             yield from _places_in(held, swaps, seen)
         elif held is value or isinstance(value, staticmethod):
             new = swaps[id(held)] if held is value else staticmethod(swaps[id(held)])
-            yield Place(functools.partial(_static, owner, key), functools.partial(setattr, owner, key), value, new)
+            yield ReferenceHolder(
+                functools.partial(_static, owner, key), functools.partial(setattr, owner, key), value, new
+            )
 
 
-def _places_in(value: Any, swaps: Swaps, seen: set[int], depth: int = 0) -> Iterable[Place]:
+def _places_in(value: Any, swaps: Swaps, seen: set[int], depth: int = 0) -> Iterable[ReferenceHolder]:
     """Find the places in a function or partial, and in those that it holds."""
     kind = type(value)
     if kind is types.FunctionType:
@@ -204,7 +206,7 @@ def _places_in(value: Any, swaps: Swaps, seen: set[int], depth: int = 0) -> Iter
     return ()
 
 
-def _places_in_function(function: Any, swaps: Swaps, seen: set[int], depth: int) -> Iterator[Place]:
+def _places_in_function(function: Any, swaps: Swaps, seen: set[int], depth: int) -> Iterator[ReferenceHolder]:
     defaults, keywords = function.__defaults__, function.__kwdefaults__
     if defaults and not swaps.keys().isdisjoint(map(id, defaults)):
         yield _attribute(function, "__defaults__", defaults, _swapped(defaults, swaps))
@@ -215,7 +217,7 @@ def _places_in_function(function: Any, swaps: Swaps, seen: set[int], depth: int)
         yield from _places_in_cell(cell, swaps, seen, depth)
 
 
-def _places_in_cell(cell: Any, swaps: Swaps, seen: set[int], depth: int) -> Iterator[Place]:
+def _places_in_cell(cell: Any, swaps: Swaps, seen: set[int], depth: int) -> Iterator[ReferenceHolder]:
     try:
         held = cell.cell_contents
     except ValueError:  # it is empty
@@ -226,7 +228,7 @@ def _places_in_cell(cell: Any, swaps: Swaps, seen: set[int], depth: int) -> Iter
         yield from _places_in(held, swaps, seen, depth + 1)
 
 
-def _local_places(frame: types.FrameType | None, swaps: Swaps) -> Iterator[Place]:
+def _local_places(frame: types.FrameType | None, swaps: Swaps) -> Iterator[ReferenceHolder]:
     """Find the places in functions that the user's running functions have defined, such as a workload in a test."""
     seen: set[int] = set()
     while frame is not None:
@@ -241,19 +243,19 @@ def _swapped(values: tuple[Any, ...], swaps: Swaps) -> tuple[Any, ...]:
     return tuple(swaps.get(id(value), value) for value in values)
 
 
-def _item(names: dict[Any, Any], key: Any, old: Any, new: Any) -> Place:
-    return Place(functools.partial(names.get, key), functools.partial(names.__setitem__, key), old, new)
+def _item(names: dict[Any, Any], key: Any, old: Any, new: Any) -> ReferenceHolder:
+    return ReferenceHolder(functools.partial(names.get, key), functools.partial(names.__setitem__, key), old, new)
 
 
-def _attribute(owner: Any, name: str, old: Any, new: Any) -> Place:
-    return Place(functools.partial(getattr, owner, name), functools.partial(setattr, owner, name), old, new)
+def _attribute(owner: Any, name: str, old: Any, new: Any) -> ReferenceHolder:
+    return ReferenceHolder(functools.partial(getattr, owner, name), functools.partial(setattr, owner, name), old, new)
 
 
 def _static(owner: type, name: str) -> Any:
     return vars(owner).get(name)
 
 
-def _partial(value: functools.partial[Any], swaps: Swaps) -> Place:
+def _partial(value: functools.partial[Any], swaps: Swaps) -> ReferenceHolder:
     old = (value.func, value.args)
     new = (swaps.get(id(value.func), value.func), _swapped(value.args, swaps))
     now = [old]
@@ -262,4 +264,4 @@ def _partial(value: functools.partial[Any], swaps: Swaps) -> Place:
         value.__setstate__((*parts, value.keywords, value.__dict__))  # type: ignore[attr-defined]
         now[0] = parts
 
-    return Place(lambda: now[0], put, old, new)
+    return ReferenceHolder(lambda: now[0], put, old, new)

@@ -22,7 +22,7 @@ from typing import Any, Protocol, Self, TypeVar
 
 from pytest_wfstate.errors import WfstateError
 from pytest_wfstate.faults.record import audit, file_io, os_calls, thread_lines
-from pytest_wfstate.faults.record.active import audited_stand_in, stand_in, switch
+from pytest_wfstate.faults.record.active import active, audited_stand_in, stand_in
 from pytest_wfstate.faults.record.rebind import Rebinding
 from pytest_wfstate.faults.record.verify import Gone, unexplained_content, unexplained_sizes
 from pytest_wfstate.faults.trace.log import Log
@@ -109,9 +109,9 @@ class Recorder:
 
     def __enter__(self) -> Self:
         with _entering:
-            if switch.recorder is not None:
+            if active.recorder is not None:
                 raise AlreadyRecording(
-                    f"a recorder of {switch.recorder.home} is on, and there can be only one in a process. "
+                    f"a recorder of {active.recorder.home} is on, and there can be only one in a process. "
                     f"{self.home} was to be recorded. Leave the first before you enter another."
                 )
             self.log = Log(self.home)
@@ -121,7 +121,7 @@ class Recorder:
             try:
                 _rebinding.do(_rebinding.find([*_PAIRS, *thread_lines.pairs()]), sys._getframe(1))
                 thread_lines.follow_threads()
-                switch.recorder = self
+                active.recorder = self
             except BaseException:
                 self._leave()
                 raise
@@ -281,7 +281,7 @@ class Recorder:
 
     def _leave(self) -> None:
         with self.log.lock:  # let an op that is under way come to its end
-            switch.turn_off()
+            active.turn_off()
         thread_lines.leave_threads()
         _rebinding.undo()
 

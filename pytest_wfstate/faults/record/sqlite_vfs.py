@@ -32,7 +32,7 @@ _NAME = b"wfstate"
 _stat, _open, _close, _sync = os.stat, os.open, os.close, getattr(os, "fdatasync", os.fsync)
 
 
-class Gate(Protocol):
+class SqliteGate(Protocol):
     """Somebody who decides over each op before it happens, and is told afterwards."""
 
     def before(self, kind: str, path: str, size: int) -> int | None:
@@ -46,7 +46,7 @@ class Gate(Protocol):
 
 
 @contextlib.contextmanager
-def watch_sqlite(log: Log, gate: Gate | None = None) -> Iterator[bool]:
+def watch_sqlite(log: Log, gate: SqliteGate | None = None) -> Iterator[bool]:
     """Record what every connection that `sqlite3` opens from now on does to files.
 
     Gives False, and records nothing, if this interpreter's SQLite cannot be reached.
@@ -55,7 +55,7 @@ def watch_sqlite(log: Log, gate: Gate | None = None) -> Iterator[bool]:
     if vfs is None or not vfs.wraps_default():
         yield False
         return
-    watch = _Watch(log, gate)
+    watch = _Watcher(log, gate)
     with vfs.watched_by(watch):
         yield True
     if watch.interrupted is not None:
@@ -71,7 +71,7 @@ def is_rebuilt(path: str) -> bool:
 
 
 @dataclasses.dataclass(slots=True)
-class _File:
+class _OpenFile:
     """A file that SQLite has open. It may have lost its name, so it is known by what stat said of it at first."""
 
     path: str
@@ -108,7 +108,7 @@ class _Once:
         return _Once(self._real, (file, data, size, offset))
 
 
-class _Refused(_Once):
+class _RefusedCall(_Once):
     """A call that is not made: the gate said no."""
 
     __slots__ = ()
@@ -117,10 +117,10 @@ class _Refused(_Once):
         super().__init__(lambda *_: code, args)
 
 
-class _Watch:
+class _Watcher:
     """Somebody who watches: a log, perhaps a gate, and what went wrong."""
 
-    def __init__(self, log: Log, gate: Gate | None) -> None:
+    def __init__(self, log: Log, gate: SqliteGate | None) -> None:
         self.log = log
         self.gate = gate
         self.interrupted: BaseException | None = None
@@ -146,17 +146,17 @@ class _Watch:
             return make()
 
 
-def _ask(gate: Gate, kind: str, path: str, make: _Once) -> _Once:
+def _ask(gate: SqliteGate, kind: str, path: str, make: _Once) -> _Once:
     """Give what the gate leaves of a call."""
     size = make.args[2] if kind == "write" else 0
     try:
         granted = gate.before(kind, path, size)
     except OSError as error:
         is_full = kind == "write" and error.errno == errno.ENOSPC
-        return _Refused(abi.FULL if is_full else _REFUSED[kind], make.args)
+        return _RefusedCall(abi.FULL if is_full else _REFUSED[kind], make.args)
     if granted is None or granted >= size:
         return make
-    return make.cut(granted) if granted else _Refused(abi.FULL, make.args)
+    return make.cut(granted) if granted else _RefusedCall(abi.FULL, make.args)
 
 
 _REFUSED = {
@@ -172,8 +172,8 @@ class _Vfs:
     """The wrapper of the default VFS."""
 
     def __init__(self, library: Any, address: int) -> None:
-        self.watch: _Watch | None = None
-        self.files: dict[int, _File] = {}
+        self.watch: _Watcher | None = None
+        self.files: dict[int, _OpenFile] = {}
         self.syncs = not library.sqlite3_compileoption_used(b"NO_SYNC")
         self.syncs_folders = self.syncs and not library.sqlite3_compileoption_used(b"DISABLE_DIRSYNC")
         self.data_only = abi.calls(library, b"fdatasync")
@@ -204,7 +204,7 @@ class _Vfs:
         return self._library.sqlite3_vfs_find(None) in (self._address, ctypes.addressof(self._table))
 
     @contextlib.contextmanager
-    def watched_by(self, watch: _Watch) -> Iterator[None]:
+    def watched_by(self, watch: _Watcher) -> Iterator[None]:
         """Be the default for a while. This VFS stays known: ATTACH and VACUUM look up a connection's by name."""
         previous, self.watch = self.watch, watch
         self._library.sqlite3_vfs_register(ctypes.addressof(self._table), 1)
@@ -248,7 +248,9 @@ class _Vfs:
 
     # How it is observed.
 
-    def _observe_open(self, watch: _Watch, make: _Once, _vfs: int, name: int, file: int, flags: int, _out: int) -> int:
+    def _observe_open(
+        self, watch: _Watcher, make: _Once, _vfs: int, name: int, file: int, flags: int, _out: int
+    ) -> int:
         path = abi.text(name)
         is_new = _creates(path, flags)
         code = make()
@@ -262,14 +264,14 @@ class _Vfs:
         """Exchange the methods of a file that was just opened."""
         # The unix VFS calls a journal new if it may create it, whether or not it was there.
         owes = self.syncs_folders and bool(flags & abi.OPEN_CREATE and flags & abi.OPEN_JOURNALS)
-        self.files[file] = _File(path, _stat(path, follow_symlinks=False), owes)
+        self.files[file] = _OpenFile(path, _stat(path, follow_symlinks=False), owes)
         pointer = c_void_p.from_address(file)
         real = pointer.value or 0
         if real not in self._wrapped:
             self._wrapped[real] = _FileMethods(self, real)
         pointer.value = self._wrapped[real].address
 
-    def _observe_delete(self, watch: _Watch, make: _Once, _vfs: int, name: int, sync_folder: int) -> int:
+    def _observe_delete(self, watch: _Watcher, make: _Once, _vfs: int, name: int, sync_folder: int) -> int:
         path = abi.text(name)
         found = _found(path)
         node = None if found is None else watch.log.node_for(found)
@@ -280,12 +282,12 @@ class _Vfs:
                 self.folder_synced(watch, path, failed=code != abi.OK)
         return code
 
-    def _observe_folder_sync(self, watch: _Watch, make: _Once, folder: str) -> int:
+    def _observe_folder_sync(self, watch: _Watcher, make: _Once, folder: str) -> int:
         code = make()
         self.folder_synced(watch, folder + "/", failed=code != abi.OK)
         return code and abi.IOERR_DIR_FSYNC
 
-    def folder_synced(self, watch: _Watch, path: str, *, failed: bool = False) -> None:
+    def folder_synced(self, watch: _Watcher, path: str, *, failed: bool = False) -> None:
         """Report that the unix VFS synced the folder of a file. It uses the same call for folders as for files."""
         if self.syncs_folders:
             folder = watch.log.node_for(_stat(os.path.dirname(path)))
@@ -354,23 +356,23 @@ class _FileMethods:
 
     # How it is observed.
 
-    def _observe_write(self, watch: _Watch, make: _Once, file: int, data: int, size: int, offset: int) -> int:
+    def _observe_write(self, watch: _Watcher, make: _Once, file: int, data: int, size: int, offset: int) -> int:
         opened, log = self._files[file], watch.log
         code = make()
         if code == abi.OK:
             log.add(Write(opened.node_in(log), offset, ctypes.string_at(data, size), log.line()))
-        elif not isinstance(make, _Refused):
+        elif not isinstance(make, _RefusedCall):
             log.cannot_see(f"SQLite could not write {size} bytes to {opened.path}: some of them may be there")
         return code
 
-    def _observe_truncate(self, watch: _Watch, make: _Once, file: int, _size: int) -> int:
+    def _observe_truncate(self, watch: _Watcher, make: _Once, file: int, _size: int) -> int:
         code = make()
         if code == abi.OK:  # the unix VFS rounds up to whole chunks
             node = self._files[file].node_in(watch.log)
             watch.log.add(Truncate(node, self._size(file), watch.log.line()))
         return code
 
-    def _observe_sync(self, watch: _Watch, make: _Once, file: int, _flags: int) -> int:
+    def _observe_sync(self, watch: _Watcher, make: _Once, file: int, _flags: int) -> int:
         # The unix VFS ignores SQLITE_SYNC_DATAONLY: it was built to call fdatasync always, or never.
         opened, log = self._files[file], watch.log
         code = make()
@@ -381,7 +383,7 @@ class _FileMethods:
             self._vfs.folder_synced(watch, opened.path)
         return code
 
-    def _observe_control(self, watch: _Watch, make: _Once, file: int, op: int, _argument: int) -> int:
+    def _observe_control(self, watch: _Watcher, make: _Once, file: int, op: int, _argument: int) -> int:
         opened, log = self._files[file], watch.log
         before = self._size(file)
         code = make()

@@ -15,7 +15,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from concurrent.futures import thread as pools
 from typing import TYPE_CHECKING, Any
 
-from pytest_wfstate.faults.record.active import stand_in, switch
+from pytest_wfstate.faults.record.active import active, stand_in
 from pytest_wfstate.faults.trace.log import job, origin
 from pytest_wfstate.faults.trace.ops import Line
 
@@ -77,7 +77,7 @@ def _idles(thread: threading.Thread) -> bool:
 
 
 def _submit(self: ThreadPoolExecutor, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
-    recorder = switch.recorder
+    recorder = active.recorder
     if recorder is None:
         return _real_submit(self, fn, *args, **kwargs)
     future = _real_submit(self, recorder.work.carried(fn, recorder.log.line()), *args, **kwargs)
@@ -86,7 +86,7 @@ def _submit(self: ThreadPoolExecutor, fn: Callable[..., Any], /, *args: Any, **k
 
 
 def _start(self: threading.Thread) -> None:
-    recorder = switch.recorder
+    recorder = active.recorder
     if recorder is None or "run" in vars(self):
         return _real_start(self)
     run, line = self.run, recorder.log.line()

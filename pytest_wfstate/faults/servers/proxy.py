@@ -49,7 +49,7 @@ class Proxy:
         self._plan: tuple[When, int] | None = None
         self._then: Callable[[], None] = lambda: None
         self._lock = threading.Lock()
-        self._links: dict[_Link, threading.Thread] = {}
+        self._links: dict[_ProxiedConnection, threading.Thread] = {}
         self._is_closed = False
         self._acceptor = threading.Thread(target=self._accept, name="wfstate-proxy", daemon=True)
 
@@ -95,11 +95,11 @@ class Proxy:
                 if self._is_closed:
                     client.close()
                     return
-                link = _Link(self, client)
+                link = _ProxiedConnection(self, client)
                 self._links[link] = threading.Thread(target=self._run, args=[link], name="wfstate-link", daemon=True)
                 self._links[link].start()
 
-    def _run(self, link: _Link) -> None:
+    def _run(self, link: _ProxiedConnection) -> None:
         link.run(self._upstream)
         with self._lock:
             if not self._is_closed:
@@ -120,7 +120,7 @@ class Proxy:
         self._then()
 
 
-class _Link:
+class _ProxiedConnection:
     """One client's connection to the server."""
 
     def __init__(self, proxy: Proxy, client: socket.socket) -> None:

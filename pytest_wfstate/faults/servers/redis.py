@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Literal
 
 from pytest_wfstate.faults.servers.base import HOST, Server
-from pytest_wfstate.faults.servers.places import Place, find_redis
+from pytest_wfstate.faults.servers.places import ProgramFolder, find_redis
 from pytest_wfstate.faults.servers.process import Process
 
 Kind = Literal["durable", "volatile"]
@@ -34,7 +34,7 @@ class RedisServer(Server):
     scheme = "redis"
     database = "0"
 
-    def __init__(self, kind: Kind = "durable", place: Place | None = None, *, on_disk: bool = False) -> None:
+    def __init__(self, kind: Kind = "durable", place: ProgramFolder | None = None, *, on_disk: bool = False) -> None:
         check_kind(kind)
         self._program = (place or find_redis()).programs / "redis-server"
         self._kind = kind

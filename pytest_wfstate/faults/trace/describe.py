@@ -31,11 +31,11 @@ _WIDEST = 200  # of what is shown of one thing
 
 def describe(trace: Trace) -> list[str]:
     """List the items of a trace in words, one line each."""
-    words = Words(trace)
+    words = OpDescriber(trace)
     return [words.op(index) for index in range(len(trace.items))]
 
 
-class Words:
+class OpDescriber:
     """The words for the ops of a state's trace."""
 
     def __init__(self, trace: Trace) -> None:

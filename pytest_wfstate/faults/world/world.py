@@ -67,7 +67,7 @@ class Worlds:
         """Where effects are listed while there is a child."""
         self.around: Around | None = None
         """Makes the calls that do not come from the child, such as those of a server that the child talks to."""
-        self._worlds: list[_World] = []
+        self._worlds: list[_OutsideObject] = []
 
     def add(self, target: Any, save: Callable[[], Any] | None, load: Callable[[Any], None] | None) -> Any:
         """Give a stand-in for `target`.
@@ -77,7 +77,9 @@ class Worlds:
         """
         if (save is None) != (load is None):
             raise TypeError("crash.world takes save= and load= together: one gives the state, the other puts it back.")
-        world = _World(len(self._worlds), target, WorldState(target, save, load), is_here=self.remote is not None)
+        world = _OutsideObject(
+            len(self._worlds), target, WorldState(target, save, load), is_here=self.remote is not None
+        )
         world.stand_in = _stand_in(world, self)
         self._worlds.append(world)
         return world.stand_in
@@ -163,7 +165,7 @@ class Worlds:
     def _remote(self, number: int) -> Remote | None:
         return None if self._worlds[number].is_here else self.remote
 
-    def _done(self, world: _World, text: str, call: Callable[[], Any]) -> Any:
+    def _done(self, world: _OutsideObject, text: str, call: Callable[[], Any]) -> Any:
         try:
             result = call()
         except BaseException as error:
@@ -174,7 +176,7 @@ class Worlds:
         self._note(world, text)
         return result
 
-    async def _awaited(self, world: _World, text: str, result: Awaitable[Any]) -> Any:
+    async def _awaited(self, world: _OutsideObject, text: str, result: Awaitable[Any]) -> Any:
         try:
             value = await result
         except BaseException as error:
@@ -183,7 +185,7 @@ class Worlds:
         self._note(world, text)
         return value
 
-    def _note(self, world: _World, text: str) -> None:
+    def _note(self, world: _OutsideObject, text: str) -> None:
         if self.effects is not None:
             self.effects.append(text)
         if self.log is not None:
@@ -191,7 +193,7 @@ class Worlds:
 
 
 @dataclasses.dataclass(slots=True)
-class _World:
+class _OutsideObject:
     """One object of the outside, how to keep its state, and what stands in for it."""
 
     number: int
@@ -215,7 +217,7 @@ class WorldMethod:
         return self.worlds.call(self.world, self.name, args, kwargs)
 
 
-def _stand_in(world: _World, worlds: Worlds) -> Any:
+def _stand_in(world: _OutsideObject, worlds: Worlds) -> Any:
     """Make an object that passes for the world's: its class has the special methods that the real one has."""
 
     def act(name: str) -> Callable[..., Any]:

@@ -23,7 +23,7 @@ class _Mark(Record):
     at: I64
 
 
-class _Task(WorkflowCheckpoint):
+class _TaskDocument(WorkflowCheckpoint):
     """A journal's document: the checkpoint of one task."""
 
     @classmethod
@@ -47,7 +47,7 @@ class FileEffectStore(FileStore, EffectStore):
 
     def __init__(self, directory: str | os.PathLike[str], durability: Durability = "power") -> None:
         super().__init__(directory, durability)
-        self._tasks = Journal(self._folder, ".json", _Task, may_stand_alone=True)
+        self._tasks = Journal(self._folder, ".json", _TaskDocument, may_stand_alone=True)
 
     @classmethod
     def at_default_path(cls, durability: Durability = "power") -> Self:
@@ -61,7 +61,7 @@ class FileEffectStore(FileStore, EffectStore):
     def save_checkpoint(self, checkpoint: WorkflowCheckpoint) -> None:
         checkpoint = WorkflowCheckpoint.checked(checkpoint)
         check_id("task id", checkpoint.task_id)
-        self._tasks.write(_Task.model_validate(dict(checkpoint)))
+        self._tasks.write(_TaskDocument.model_validate(dict(checkpoint)))
 
     @threaded
     def load_checkpoint(self, task_id: str) -> WorkflowCheckpoint | None:

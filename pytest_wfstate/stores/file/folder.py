@@ -1,6 +1,6 @@
 """A store's folder: the lock on it, and changes that are either there in full after a crash or not at all.
 
-`Folder` is what a handle knows of its home. `Held` is the folder while it is locked: all that changes it is there,
+`Folder` is what a handle knows of its home. `LockedFolder` is the folder while it is locked: all that changes it is there,
 so that nothing can be changed without the lock.
 """
 
@@ -48,7 +48,7 @@ class Folder:
             return None
 
     @contextlib.contextmanager
-    def exclusive(self) -> Iterator[Held]:
+    def exclusive(self) -> Iterator[LockedFolder]:
         """Lock the folder to change it, making it first if need be."""
         self._settle()
         with contextlib.ExitStack() as stack:
@@ -58,7 +58,7 @@ class Folder:
                 self._settled = False
                 self._settle()
                 fd = stack.enter_context(locked(self.home, Kind.EXCLUSIVE))
-            yield Held(self, fd)
+            yield LockedFolder(self, fd)
 
     @contextlib.contextmanager
     def shared(self) -> Iterator[list[str]]:
@@ -123,7 +123,7 @@ class Folder:
                 os.close(fd)
 
 
-class Held:
+class LockedFolder:
     """A folder that is locked: what may be done to it, and nothing is acknowledged before `sync`."""
 
     def __init__(self, folder: Folder, fd: int) -> None:

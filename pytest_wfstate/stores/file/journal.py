@@ -28,7 +28,7 @@ from pydantic import ValidationError
 
 from pytest_wfstate.contracts.records import Record, explain
 from pytest_wfstate.errors import CorruptRecord
-from pytest_wfstate.stores.file.folder import Folder, Held, write_all
+from pytest_wfstate.stores.file.folder import Folder, LockedFolder, write_all
 from pytest_wfstate.stores.file.names import stem
 
 _MOST_KEPT = 64  # documents that one handle keeps parsed
@@ -68,7 +68,7 @@ D = TypeVar("D", bound=Document)
 
 
 @dataclass(slots=True)
-class _Entry(Generic[D]):
+class _CachedDocument(Generic[D]):
     """What a handle has read of one file: the document, and how far it came."""
 
     document: D
@@ -101,7 +101,7 @@ class Journal(Generic[D]):
         self._document = document
         self._may_stand_alone = may_stand_alone  # the document, in a file that another program wrote
         # An entry is taken out while it is in use, so that no two threads share one: who finds none reads the file.
-        self._kept: collections.OrderedDict[str, _Entry[D]] = collections.OrderedDict()
+        self._kept: collections.OrderedDict[str, _CachedDocument[D]] = collections.OrderedDict()
         # What this handle knows to be on the disk of each file, its name included. Readers have no part in it.
         self._durable: collections.OrderedDict[str, Reach] = collections.OrderedDict()
 
@@ -162,7 +162,7 @@ class Journal(Generic[D]):
     def _name(self, ids: tuple[str, ...]) -> str:
         return stem(*ids) + self._suffix
 
-    def _read(self, name: str, ids: tuple[str, ...]) -> _Entry[D] | None:
+    def _read(self, name: str, ids: tuple[str, ...]) -> _CachedDocument[D] | None:
         entry = self._kept.pop(name, None)
         where = self._folder.path(name)
         try:
@@ -182,18 +182,18 @@ class Journal(Generic[D]):
             )
         return entry
 
-    def _first(self, data: bytes, where: object) -> _Entry[D]:
+    def _first(self, data: bytes, where: object) -> _CachedDocument[D]:
         """Read a file from its start."""
         if self._may_stand_alone and data.startswith(b"{"):
             document = self._document.from_json(data, where)
-            return _Entry(document, b"", document.size(), end=len(data))
+            return _CachedDocument(document, b"", document.size(), end=len(data))
         length = data.find(b"\n") + 1
         body = _body(data[:length])
         if body is None or not body.startswith(_OPENING):
             raise CorruptRecord(where, "its first line, which holds the document, is damaged or cut short")
         start = _HEAD - _LINE_HEAD + len(b'","document":')
         document = self._document.from_json(body[start:-1], where)
-        entry = _Entry(document, data[:_HEAD], document.size(), end=length, last_head=data[:_LINE_HEAD])
+        entry = _CachedDocument(document, data[:_HEAD], document.size(), end=length, last_head=data[:_LINE_HEAD])
         _follow(entry, data[length:], where)
         return entry
 
@@ -201,7 +201,9 @@ class Journal(Generic[D]):
 class Edit(Generic[D]):
     """A document under the lock, and the changes made to it."""
 
-    def __init__(self, held: Held, name: str, entry: _Entry[D] | None, document: D, durable: Reach | None) -> None:
+    def __init__(
+        self, held: LockedFolder, name: str, entry: _CachedDocument[D] | None, document: D, durable: Reach | None
+    ) -> None:
         self._held = held
         self._name = name
         self.entry = entry
@@ -220,7 +222,7 @@ class Edit(Generic[D]):
             self._append(entry, _line(line.encode()))
         self.entry, self.durable = entry, entry.reach()
 
-    def _append(self, entry: _Entry[D], line: bytes) -> None:
+    def _append(self, entry: _CachedDocument[D], line: bytes) -> None:
         fd = os.open(self._held.path(self._name), os.O_RDWR)
         try:
             if os.fstat(fd).st_size > entry.end:  # a line that its writer did not live to finish
@@ -258,12 +260,12 @@ class Edit(Generic[D]):
         if self.entry.head:  # a document alone cannot be told from another of its length
             self.durable = self.entry.reach()
 
-    def _cut(self, fd: int, entry: _Entry[D]) -> None:
+    def _cut(self, fd: int, entry: _CachedDocument[D]) -> None:
         """Cut the file back to its last good line, for good."""
         os.ftruncate(fd, entry.end)
         self._sync(fd, entry)
 
-    def _sync(self, fd: int, entry: _Entry[D]) -> None:
+    def _sync(self, fd: int, entry: _CachedDocument[D]) -> None:
         """Wait until the file is on the disk; if that fails, put a copy in its place, up to the last good line."""
         try:
             self._held.folder.sync(fd)
@@ -273,16 +275,16 @@ class Edit(Generic[D]):
                 self._held.replace(self._name, _renewed(_read_at(fd, 0, entry.end)))
             raise
 
-    def _sync_name(self, entry: _Entry[D]) -> None:
+    def _sync_name(self, entry: _CachedDocument[D]) -> None:
         """Wait until the file's name is on the disk, unless this handle has done so before."""
         if self.durable is None or self.durable.head != entry.head:
             self._held.sync()
 
 
-def _write(held: Held, name: str, document: D) -> _Entry[D]:
+def _write(held: LockedFolder, name: str, document: D) -> _CachedDocument[D]:
     line = _line(_opening() + b'","document":%s}' % document.to_json().encode())
     held.replace(name, line)
-    return _Entry(document, line[:_HEAD], document.size(), last_head=line[:_LINE_HEAD], end=len(line))
+    return _CachedDocument(document, line[:_HEAD], document.size(), last_head=line[:_LINE_HEAD], end=len(line))
 
 
 def _renewed(data: bytes) -> bytes:
@@ -295,7 +297,7 @@ def _opening() -> bytes:
     return _OPENING + secrets.token_hex(8).encode()
 
 
-def _follow(entry: _Entry[D], data: bytes, where: object) -> None:
+def _follow(entry: _CachedDocument[D], data: bytes, where: object) -> None:
     """Apply the lines in `data`, which starts at the end of what was read before."""
     start = 0
     while start < len(data):
@@ -315,7 +317,7 @@ def _follow(entry: _Entry[D], data: bytes, where: object) -> None:
         start = end
 
 
-def _still_holds(entry: _Entry[D], fd: int) -> bool:
+def _still_holds(entry: _CachedDocument[D], fd: int) -> bool:
     return (
         entry.head != b""
         and _read_at(fd, 0, _HEAD) == entry.head

@@ -20,7 +20,7 @@ from pytest_wfstate.contracts.ids import check_id
 from pytest_wfstate.contracts.paused import PausedStore, PausedWorkflow, check_age
 from pytest_wfstate.errors import CorruptRecord
 from pytest_wfstate.stores.file.base import FileStore, parse
-from pytest_wfstate.stores.file.folder import Durability, Folder, Held
+from pytest_wfstate.stores.file.folder import Durability, Folder, LockedFolder
 from pytest_wfstate.stores.file.names import is_shortened, only_id, stem
 
 PAUSED, INFLIGHT, LEASE = ".json", ".inflight", ".lease"
@@ -131,7 +131,7 @@ def _lease(token: str) -> bytes:
     return json.dumps({"token": token, "claimed_at": now().timestamp()}).encode()
 
 
-def _read_lease(held: Held, run: str) -> dict[str, Any]:
+def _read_lease(held: LockedFolder, run: str) -> dict[str, Any]:
     try:
         lease = json.loads(held.folder.read(run + LEASE) or b"")
     except (ValueError, RecursionError):
@@ -139,12 +139,12 @@ def _read_lease(held: Held, run: str) -> dict[str, Any]:
     return lease if isinstance(lease, dict) else {}
 
 
-def _is_orphan(held: Held, run: str, age: float) -> bool:
+def _is_orphan(held: LockedFolder, run: str, age: float) -> bool:
     """Tell whether a claim is one of ours and was made at least `age` seconds ago."""
     return (only_id(run) is not None or is_shortened(run)) and _age(held, run) >= age
 
 
-def _age(held: Held, run: str) -> float:
+def _age(held: LockedFolder, run: str) -> float:
     """Tell for how many seconds the run has been claimed; for ever if its lease cannot be read."""
     claimed_at: Any = _read_lease(held, run).get("claimed_at")
     try:

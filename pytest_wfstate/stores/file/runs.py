@@ -17,14 +17,14 @@ from pytest_wfstate.stores.file.folder import Durability
 from pytest_wfstate.stores.file.journal import Journal
 
 
-class _Change(Record):
+class _RunChange(Record):
     """A change: a new state of the run, or of one of its steps."""
 
     run: WorkflowExecutionState | None = left_out()
     step: WorkflowStepState | None = left_out()
 
 
-class _Run(Record):
+class _RunDocument(Record):
     """A journal's document: a run, if it was created, and its steps in their order."""
 
     run_task_id: Text
@@ -40,7 +40,7 @@ class _Run(Record):
         return (self.run_task_id,)
 
     def apply(self, change: bytes | str) -> None:
-        new = _Change.model_validate_json(change)
+        new = _RunChange.model_validate_json(change)
         if new.run is not None:
             self.run = new.run
         if new.step is not None:
@@ -55,7 +55,7 @@ class FileRunStore(FileStore, RunStore):
 
     def __init__(self, directory: str | os.PathLike[str], durability: Durability = "power") -> None:
         super().__init__(directory, durability)
-        self._runs = Journal(self._folder, ".journal", _Run)
+        self._runs = Journal(self._folder, ".journal", _RunDocument)
 
     def close(self) -> None:
         self._runs.forget()
@@ -64,7 +64,7 @@ class FileRunStore(FileStore, RunStore):
     def create_run(self, state: WorkflowExecutionState) -> None:
         state = WorkflowExecutionState.checked(state)
         with self._runs.edit(check_id("run id", state.run_task_id)) as edit:
-            edit.apply(_Change(run=state))
+            edit.apply(_RunChange(run=state))
 
     @threaded
     def get_run(self, run_task_id: str) -> WorkflowExecutionState | None:
@@ -82,7 +82,7 @@ class FileRunStore(FileStore, RunStore):
             state = WorkflowExecutionState.checked(edit.document.run)
             state.context = context
             state.updated_at = now()
-            edit.apply(_Change(run=state))
+            edit.apply(_RunChange(run=state))
 
     @threaded
     def delete_run(self, run_task_id: str) -> None:
@@ -94,7 +94,7 @@ class FileRunStore(FileStore, RunStore):
         step = WorkflowStepState.checked(step)
         check_id("step id", step.step_id)
         with self._runs.edit(run_task_id) as edit:
-            edit.apply(_Change(step=step))
+            edit.apply(_RunChange(step=step))
 
     @threaded
     def get_step(self, run_task_id: str, step_id: str) -> WorkflowStepState | None:

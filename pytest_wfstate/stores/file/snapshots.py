@@ -29,7 +29,7 @@ from pytest_wfstate.stores.file.folder import Durability
 from pytest_wfstate.stores.file.journal import Journal
 
 
-class _Run(Record):
+class _SnapshotsDocument(Record):
     """A journal's document: the snapshots of one run. A change to it is one more snapshot."""
 
     workflow_id: Text
@@ -57,7 +57,7 @@ class FileSnapshotStore(FileStore, SnapshotStore):
 
     def __init__(self, directory: str | os.PathLike[str], durability: Durability = "power") -> None:
         super().__init__(directory, durability)
-        self._runs = Journal(self._folder, ".journal", _Run)
+        self._runs = Journal(self._folder, ".journal", _SnapshotsDocument)
 
     def close(self) -> None:
         self._runs.forget()

@@ -11,9 +11,9 @@ from pytest_wfstate.contracts.clock import Clock, now
 from pytest_wfstate.contracts.records import Record
 from pytest_wfstate.errors import CorruptRecord
 from pytest_wfstate.stores.base import Store
-from pytest_wfstate.stores.redis.client import Argument, Client
+from pytest_wfstate.stores.redis.client import Argument, RedisClient
 from pytest_wfstate.stores.redis.keys import check_prefix, tagged
-from pytest_wfstate.stores.redis.script import Change, Script
+from pytest_wfstate.stores.redis.script import ChangeScript, Script
 
 if TYPE_CHECKING:
     import redis
@@ -32,7 +32,7 @@ class RedisStore(Store):
     def __init__(
         self, url_or_client: str | redis.Redis | redis.RedisCluster, prefix: str = "wfstate", *, clock: Clock = now
     ) -> None:
-        self._client = Client(url_or_client)
+        self._client = RedisClient(url_or_client)
         self._prefix = check_prefix(prefix)
         self._clock = clock
 
@@ -47,7 +47,7 @@ class RedisStore(Store):
         """Run a script on some keys of one home."""
         return self._client.look(script, [home + part for part in parts], args)
 
-    def _change(self, change: Change, home: str, *parts: str, args: Sequence[Argument] = ()) -> Any:
+    def _change(self, change: ChangeScript, home: str, *parts: str, args: Sequence[Argument] = ()) -> Any:
         """Run a script that changes some keys of one home. `KEYS[1]` is its receipt."""
         keys = [home + part for part in (f":receipt:{uuid.uuid4().hex}", *parts)]
         return self._client.change(change, keys, args)

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 from pytest_wfstate.errors import CorruptRecord, LostConnection, MissingExtra
-from pytest_wfstate.stores.redis.script import NOW, REMEMBERED, TOO_LATE, Change, Script
+from pytest_wfstate.stores.redis.script import NOW, REMEMBERED, TOO_LATE, ChangeScript, Script
 from pytest_wfstate.stores.redis.settings import warn_once
 
 T = TypeVar("T")
@@ -27,7 +27,7 @@ _SLACK = 1.0
 _CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 
 
-class Client:
+class RedisClient:
     """A connection pool of the store's own, made from a URL, or a client that the user has given.
 
     It is safe to use in threads, and in processes that were forked: redis-py gives each its own connections.
@@ -53,7 +53,7 @@ class Client:
         """
         return self._twice(lambda: self._run(script, keys, args), keys[0], changes=False)
 
-    def change(self, change: Change, keys: Sequence[str], args: Sequence[Argument] = ()) -> Any:
+    def change(self, change: ChangeScript, keys: Sequence[str], args: Sequence[Argument] = ()) -> Any:
         """Run a script that changes something, once, and give what it returns, text as bytes.
 
         Raises:

@@ -14,7 +14,7 @@ from pytest_wfstate.errors import CorruptRecord
 from pytest_wfstate.stores.base import threaded
 from pytest_wfstate.stores.redis.base import RedisStore, fingerprint, parsed, place
 from pytest_wfstate.stores.redis.client import Argument
-from pytest_wfstate.stores.redis.script import Change, Script
+from pytest_wfstate.stores.redis.script import ChangeScript, Script
 
 # The first is a hash: the checkpoint as it was saved, but for its log and its ids, and the fingerprint of that, by
 # which a mark knows that it can be read; and the two fields that marks change.
@@ -28,7 +28,7 @@ local head = redis.call('HMGET', KEYS[1], 'checkpoint', 'fingerprint', 'step_ind
 return {head[1], head[2], head[3], head[4], redis.call('LRANGE', KEYS[2], 0, -1), redis.call('SMEMBERS', KEYS[3])}
 """)
 
-_SAVE = Change("""
+_SAVE = ChangeScript("""
     local checkpoint, step_index, updated_at, log, ids = unpack(ARGV)
     redis.call('DEL', KEYS[2], KEYS[3], KEYS[4])
     redis.call('HSET', KEYS[2], 'checkpoint', checkpoint, 'fingerprint', redis.sha1hex(checkpoint))
@@ -42,7 +42,7 @@ _SAVE = Change("""
     return 'saved'
 """)
 
-_MARK = Change("""
+_MARK = ChangeScript("""
     local id, effect, at, blank = unpack(ARGV)
     redis.call('LLEN', KEYS[3])
     local is_done = redis.call('SISMEMBER', KEYS[4], id) == 1
@@ -64,7 +64,7 @@ _MARK = Change("""
     return 'marked'
 """)
 
-_DELETE = Change("""
+_DELETE = ChangeScript("""
     return redis.call('DEL', KEYS[2], KEYS[3], KEYS[4]) > 0 and 'deleted'
 """)
 

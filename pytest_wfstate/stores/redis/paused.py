@@ -16,7 +16,7 @@ from pytest_wfstate.contracts.ids import check_id
 from pytest_wfstate.contracts.paused import PausedStore, PausedWorkflow, check_age
 from pytest_wfstate.stores.redis.base import RedisStore, fingerprint, parsed, place
 from pytest_wfstate.stores.redis.client import Argument
-from pytest_wfstate.stores.redis.script import Change
+from pytest_wfstate.stores.redis.script import ChangeScript
 
 if TYPE_CHECKING:
     import redis
@@ -24,13 +24,13 @@ if TYPE_CHECKING:
 _EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 _LONG = 1e300  # seconds: longer than anything was ever claimed
 
-_SAVE = Change("""
+_SAVE = ChangeScript("""
     redis.call('HSET', KEYS[2], ARGV[1], ARGV[2])
     return 'saved'
 """)
 
 # Only the record that was read is claimed: one that cannot be read stays paused.
-_CLAIM = Change("""
+_CLAIM = ChangeScript("""
     local run, read, claim = unpack(ARGV)
     local record = redis.call('HGET', KEYS[2], run)
     redis.call('HLEN', KEYS[3])
@@ -45,7 +45,7 @@ _CLAIM = Change("""
 """)
 
 # A claim whose time is lost counts as made long ago.
-_RECOVER = Change("""
+_RECOVER = ChangeScript("""
     local now, age = tonumber(ARGV[1]), tonumber(ARGV[2])
     local rearmed, dropped = 0, 0
     redis.call('HLEN', KEYS[2])
@@ -67,7 +67,7 @@ _RECOVER = Change("""
 """)
 
 # Who never claimed the run, and so names no owner, is a worker that was restarted and finishes up.
-_COMPLETE = Change("""
+_COMPLETE = ChangeScript("""
     local run, owner = ARGV[1], ARGV[2]
     local claim = redis.call('HGET', KEYS[3], run)
     if owner ~= '' and not (claim and string.match(claim, '^%w+') == owner) then
@@ -78,7 +78,7 @@ _COMPLETE = Change("""
     return found == 1 and 'completed'
 """)
 
-_REMOVE = Change("""
+_REMOVE = ChangeScript("""
     local found = 0
     redis.call('HLEN', KEYS[3])
     redis.call('HLEN', KEYS[4])

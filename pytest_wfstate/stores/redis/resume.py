@@ -5,14 +5,14 @@ from __future__ import annotations
 from pytest_wfstate.contracts.ids import check_id
 from pytest_wfstate.contracts.resume import ResumePoint, ResumeStore
 from pytest_wfstate.stores.redis.base import RedisStore, parsed, place
-from pytest_wfstate.stores.redis.script import Change
+from pytest_wfstate.stores.redis.script import ChangeScript
 
-_SAVE = Change("""
+_SAVE = ChangeScript("""
     redis.call('SET', KEYS[2], ARGV[1])
     return 'saved'
 """)
 
-_DELETE = Change("""
+_DELETE = ChangeScript("""
     return redis.call('DEL', KEYS[2]) == 1 and 'deleted'
 """)
 

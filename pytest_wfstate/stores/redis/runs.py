@@ -12,17 +12,17 @@ from pytest_wfstate.contracts.runs import RunStore, WorkflowExecutionState, Work
 from pytest_wfstate.errors import CorruptRecord
 from pytest_wfstate.stores.base import threaded
 from pytest_wfstate.stores.redis.base import RedisStore, fingerprint, parsed, place
-from pytest_wfstate.stores.redis.script import Change, Script
+from pytest_wfstate.stores.redis.script import ChangeScript, Script
 
 _RUN, _STEPS, _ORDER = "", ":steps", ":order"
 
-_CREATE = Change("""
+_CREATE = ChangeScript("""
     redis.call('SET', KEYS[2], ARGV[1])
     return 'created'
 """)
 
 # Only the run that was read is replaced.
-_REPLACE = Change("""
+_REPLACE = ChangeScript("""
     local run = redis.call('GET', KEYS[2])
     if not run or redis.sha1hex(run) ~= ARGV[1] then
         return false
@@ -31,11 +31,11 @@ _REPLACE = Change("""
     return 'replaced'
 """)
 
-_DELETE = Change("""
+_DELETE = ChangeScript("""
     return redis.call('DEL', KEYS[2], KEYS[3], KEYS[4]) > 0 and 'deleted'
 """)
 
-_UPSERT = Change("""
+_UPSERT = ChangeScript("""
     redis.call('LLEN', KEYS[3])
     if redis.call('HSET', KEYS[2], ARGV[1], ARGV[2]) == 1 then
         redis.call('RPUSH', KEYS[3], ARGV[1])

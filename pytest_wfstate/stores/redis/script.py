@@ -50,7 +50,7 @@ class Script:
         self.sha = hashlib.sha1(text.encode(), usedforsecurity=False).hexdigest()
 
 
-class Change(Script):
+class ChangeScript(Script):
     """A script that changes something: its body gives text, or false if there was nothing to change.
 
     A script that fails halfway is not undone, so it reads what it needs before it writes. `KEYS[1]` is its receipt, and

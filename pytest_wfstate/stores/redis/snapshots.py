@@ -25,11 +25,11 @@ from pytest_wfstate.contracts.snapshots import (
 from pytest_wfstate.errors import CorruptRecord
 from pytest_wfstate.stores.base import threaded
 from pytest_wfstate.stores.redis.base import RedisStore, parsed, place
-from pytest_wfstate.stores.redis.script import Change, Script
+from pytest_wfstate.stores.redis.script import ChangeScript, Script
 
 _SNAPSHOTS, _ORDER = "", ":order"
 
-_SAVE = Change("""
+_SAVE = ChangeScript("""
     redis.call('ZCARD', KEYS[3])
     redis.call('HSET', KEYS[2], ARGV[1], ARGV[2])
     redis.call('ZADD', KEYS[3], 0, ARGV[1])

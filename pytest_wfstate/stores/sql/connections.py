@@ -12,7 +12,7 @@ from pytest_wfstate.errors import LostConnection
 from pytest_wfstate.stores.sql import forks
 from pytest_wfstate.stores.sql.dialects import Dialect
 from pytest_wfstate.stores.sql.engine import shown
-from pytest_wfstate.stores.sql.room import Room
+from pytest_wfstate.stores.sql.room import FairSemaphore
 from pytest_wfstate.stores.sql.statements import Transaction
 
 _MOST_KEPT = 5
@@ -29,7 +29,7 @@ class Connections:
         self.keeps = keeps
         self.idle: list[Transaction] = []
         """Those that are kept. Another list takes its place when they are to be closed."""
-        self.room = Room(_MOST_USED) if keeps else None
+        self.room = FairSemaphore(_MOST_USED) if keeps else None
         """Where a call has a place while it has a connection. An engine of the user's has bounds of its own."""
         forks.make_safe(self)
 
@@ -70,11 +70,11 @@ class Connections:
     def abandon(self) -> object:
         """Forget those that are idle and close none of them. They last as long as what this gives."""
         idle, self.idle = self.idle, []
-        self.room = Room(_MOST_USED) if self.keeps else None  # the parent's calls give nothing back here
+        self.room = FairSemaphore(_MOST_USED) if self.keeps else None  # the parent's calls give nothing back here
         return idle
 
 
-class Loan:
+class BorrowedConnection:
     """A connection, for one call. It is closed if it comes back when others were, or spoilt.
 
     A call has one at a time, so that none waits for room that only its own end would give.

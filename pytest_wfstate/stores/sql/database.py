@@ -14,11 +14,11 @@ from sqlalchemy import URL, Engine
 from sqlalchemy.exc import DBAPIError
 
 from pytest_wfstate.errors import LostConnection
-from pytest_wfstate.stores.sql.connections import Connections, Loan, said
+from pytest_wfstate.stores.sql.connections import BorrowedConnection, Connections, said
 from pytest_wfstate.stores.sql.dialects import dialect_of
 from pytest_wfstate.stores.sql.engine import open_engine, shown
 from pytest_wfstate.stores.sql.schema import Schema
-from pytest_wfstate.stores.sql.statements import Made, Statement, Transaction, Values
+from pytest_wfstate.stores.sql.statements import Statement, StatementResult, Transaction, Values
 
 T = TypeVar("T")
 Work = Callable[[Transaction], T]
@@ -52,7 +52,7 @@ class Database:
         self._twice(lambda: self._change_once(lambda transaction: schema.drop(transaction, str(self)), _SCHEMA))
         self.needs(schema)
 
-    def ask(self, statement: Statement, values: Values) -> Made:
+    def ask(self, statement: Statement, values: Values) -> StatementResult:
         """Make one statement that only looks: it sees one moment of the database, and needs no transaction."""
         return self._on_tables(lambda: self._look(lambda transaction: transaction.execute(statement, values)))
 
@@ -113,7 +113,7 @@ class Database:
         self._is_made = True
 
     def _look(self, work: Work[T]) -> T:
-        with self.dialect.call(writes=False), Loan(self._connections) as transaction:
+        with self.dialect.call(writes=False), BorrowedConnection(self._connections) as transaction:
             return work(transaction)
 
     def _in_one_moment(self, transaction: Transaction, work: Work[T]) -> T:
@@ -121,7 +121,7 @@ class Database:
         return work(transaction)
 
     def _change_alone(self, statement: Statement, values: Values) -> None:
-        with self.dialect.call(writes=True), Loan(self._connections) as transaction:
+        with self.dialect.call(writes=True), BorrowedConnection(self._connections) as transaction:
             transaction.execute(statement, values)
 
     def _change_once(self, work: Work[T], lock: str | None) -> T:
@@ -137,7 +137,7 @@ class Database:
             ) from error
 
     def _change(self, work: Work[T], lock: str | None) -> T:
-        with self.dialect.call(writes=True), Loan(self._connections) as transaction:
+        with self.dialect.call(writes=True), BorrowedConnection(self._connections) as transaction:
             self.dialect.begin(transaction, writes=True, lock=lock)
             result = work(transaction)
             transaction.say(_COMMIT)

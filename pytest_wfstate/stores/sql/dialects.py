@@ -86,9 +86,9 @@ class Sqlite:
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
-        self._reading = forks.Call()
+        self._reading = forks.ForkBarrier()
         # Threads queue for the lock: in SQLite who waits sleeps, longer each time, while others pass.
-        self._writing = forks.Call(threading.Lock())
+        self._writing = forks.ForkBarrier(threading.Lock())
 
     def find(self) -> None:
         database = str(self._engine.url.database)

@@ -49,7 +49,7 @@ def note(driver: Any) -> None:
     _used.add(driver)
 
 
-class Call:
+class ForkBarrier:
     """What calls on SQLite are made in: other threads that would fork wait until they are over.
 
     With `lock` they are made one at a time.

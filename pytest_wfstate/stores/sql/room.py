@@ -10,7 +10,7 @@ import threading
 from collections import deque
 
 
-class Room:
+class FairSemaphore:
     """Has places for so many. It is given a place back for each that it gave."""
 
     __slots__ = ("_free", "_lock", "_waiting")

@@ -17,7 +17,7 @@ from pytest_wfstate.stores.sql import rows
 from pytest_wfstate.stores.sql.base import SqlStore, Statements, parse
 from pytest_wfstate.stores.sql.rows import Row, of
 from pytest_wfstate.stores.sql.schema import Json, Key, key
-from pytest_wfstate.stores.sql.statements import Made, Transaction
+from pytest_wfstate.stores.sql.statements import StatementResult, Transaction
 
 
 class _Statements(Statements):
@@ -110,7 +110,7 @@ class SqlRunStore(SqlStore[_Statements], RunStore):
     def _put(self, transaction: Transaction, state: WorkflowExecutionState) -> None:
         transaction.execute(self._sql.put_run, {**_row(state), "record": state.to_json()})
 
-    def _read(self, found: Made, row: Row) -> WorkflowExecutionState | None:
+    def _read(self, found: StatementResult, row: Row) -> WorkflowExecutionState | None:
         text = found.value
         return None if text is None else parse(WorkflowExecutionState, text, self._sql.runs, row, _row)
 

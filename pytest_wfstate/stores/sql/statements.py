@@ -45,7 +45,7 @@ Change = tuple[Statement, Values]
 """A statement, and the values that it is made with."""
 
 
-class Made(NamedTuple):
+class StatementResult(NamedTuple):
     """What came of a statement."""
 
     rows: list[tuple[Any, ...]]
@@ -72,7 +72,7 @@ class Transaction:
         self.pooled = pooled
         self.driver: Any = pooled.driver_connection
 
-    def execute(self, statement: Statement, values: Values) -> Made:
+    def execute(self, statement: Statement, values: Values) -> StatementResult:
         """Make a statement."""
         return self._made(*statement.written(values))
 
@@ -87,14 +87,14 @@ class Transaction:
             texts = "; ".join(statement.written(values)[0] for statement, values in some)
             raise self._told(texts, None, error) from error
 
-    def say(self, text: str) -> Made:
+    def say(self, text: str) -> StatementResult:
         """Make a statement that has no values, or for PostgreSQL several of them at once."""
         return self._made(text)
 
-    def _made(self, text: str, *values: dict[str, Any]) -> Made:
+    def _made(self, text: str, *values: dict[str, Any]) -> StatementResult:
         try:
             cursor = self.driver.execute(text, *values)
-            return Made(cursor.fetchall() if cursor.description else [], cursor.rowcount)
+            return StatementResult(cursor.fetchall() if cursor.description else [], cursor.rowcount)
         except self.error as error:
             raise self._told(text, values[0] if values else None, error) from error
 

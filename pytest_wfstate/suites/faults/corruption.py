@@ -11,12 +11,12 @@ import pytest
 from pytest_wfstate.contracts.base import Call
 from pytest_wfstate.engine.handles import FIRST, Handles
 from pytest_wfstate.engine.render import call_in_words, outcome_in_words
-from pytest_wfstate.engine.script import RESTART, Play
+from pytest_wfstate.engine.script import RESTART, ScriptRun
 from pytest_wfstate.errors import Violation
 from pytest_wfstate.oracle.history import Returned
 from pytest_wfstate.oracle.model import plain
 from pytest_wfstate.suites.clauses import clause
-from pytest_wfstate.suites.context import Harness
+from pytest_wfstate.suites.context import ClauseContext
 
 __tracebackhide__ = True
 
@@ -53,7 +53,7 @@ def block(path: Path) -> None:
 
 
 @contextlib.contextmanager
-def corrupted(suite: Harness, harm: Callable[[Path], None] = cut) -> Iterator[tuple[Handles, Play]]:
+def corrupted(suite: ClauseContext, harm: Callable[[Path], None] = cut) -> Iterator[tuple[Handles, ScriptRun]]:
     """Give a store that holds records of `a` and `b`, of which that of `a` cannot be read.
 
     In the script that goes on there, `a` may be there or not, as long as nobody asks for it.
@@ -72,7 +72,7 @@ def corrupted(suite: Harness, harm: Callable[[Path], None] = cut) -> Iterator[tu
 
 
 def _damage(
-    suite: Harness,
+    suite: ClauseContext,
     home: Path,
     empty: dict[Path, bytes],
     others: dict[Path, bytes],
@@ -85,7 +85,7 @@ def _damage(
         harm(own_file(empty, others, files(home)))
 
 
-def must_raise(suite: Harness, handles: Handles, look: Call) -> None:
+def must_raise(suite: ClauseContext, handles: Handles, look: Call) -> None:
     """Have a call raise an error.
 
     Raises:
@@ -101,13 +101,13 @@ def must_raise(suite: Harness, handles: Handles, look: Call) -> None:
     )
 
 
-def heal_clauses(suite: type) -> dict[str, Callable[[Harness], None]]:
+def heal_clauses(suite: type) -> dict[str, Callable[[ClauseContext], None]]:
     """Make the clause of a suite that says what heals a record."""
     return {"test_corrupt_heals": _heals} if "heals" in vars(suite) else {}
 
 
 @clause("safe", "Saving or deleting a record that cannot be read heals it.", "input")
-def _heals(self: Harness) -> None:
+def _heals(self: ClauseContext) -> None:
     for call in self.heals:
         with corrupted(self) as (handles, play):
             play.all(handles, [call, *self._looks("a", "b"), RESTART, *self._looks("a", "b")])

@@ -15,10 +15,10 @@ from typing import Any, Protocol
 from pytest_wfstate.contracts.base import Call, Contract
 from pytest_wfstate.engine.handles import FIRST, Handles
 from pytest_wfstate.engine.render import call_in_words
-from pytest_wfstate.engine.script import RESTART, Line, Memory, Play
+from pytest_wfstate.engine.script import RESTART, Memory, ScriptRun, Step
 from pytest_wfstate.labs.crash import Crash
-from pytest_wfstate.oracle.history import Died, Entry, Failed, Outcome, Refused, Returned
-from pytest_wfstate.oracle.model import Specification, World
+from pytest_wfstate.oracle.history import Entry, Errored, NeverReturned, Outcome, Refused, Returned
+from pytest_wfstate.oracle.model import ReferenceModel, ReferenceState
 
 __tracebackhide__ = True
 
@@ -31,13 +31,13 @@ class Scenario:
     """Calls that a crash comes between, and what was done before."""
 
     calls: Sequence[Call]
-    before: Sequence[Line] = ()
+    before: Sequence[Step] = ()
     faults: Sequence[str] = ("kill", "power", "errors", "server")
     """What is done to it. A long one may be spared the errors, and lost connections, where a short one meets them."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, repr=False)
-class Promise:
+class Acknowledged:
     """A call that came back, and what it came to."""
 
     call: str
@@ -46,7 +46,7 @@ class Promise:
     """The id that the store has made up, if it was such a call."""
 
     def __repr__(self) -> str:
-        return f"{self.call} {self.outcome}" if isinstance(self.outcome, Failed) else self.call
+        return f"{self.call} {self.outcome}" if isinstance(self.outcome, Errored) else self.call
 
 
 class Acked(Protocol):
@@ -61,7 +61,7 @@ class Acked(Protocol):
         """What was acknowledged before."""
 
 
-class Trial:
+class CrashRun:
     """A scenario on a store: `setup`, `workload` and `check` are for the crash lab."""
 
     def __init__(
@@ -75,14 +75,14 @@ class Trial:
     ) -> None:
         self._handles = handles
         self._contract = contract
-        self._specification = Specification(contract, normalise, in_order=False)  # order is a matter of other clauses
+        self._specification = ReferenceModel(contract, normalise, in_order=False)  # order is a matter of other clauses
         self._scenario = scenario
         self._looks: list[Call] = []
         self._afterwards = list(afterwards)
         self._ack = ack
         self._memory: Memory = {}
         self._refusals: list[bool] = []
-        self._start: tuple[World, ...] = ()
+        self._start: tuple[ReferenceState, ...] = ()
         self._looks_at_made: dict[str, list[Call]] = {}
 
     def rehearse(self, new_home: Callable[[], Path]) -> None:
@@ -93,7 +93,7 @@ class Trial:
         """
         for calls in (self._scenario.calls, ()):
             with self._handles(new_home()) as handles:
-                play = Play(self._specification, [self._specification.start()])
+                play = ScriptRun(self._specification, [self._specification.start()])
                 play.all(handles, [*self._scenario.before, RESTART])
                 self._start = play.worlds
                 for call in calls:
@@ -144,14 +144,14 @@ class Trial:
                 try:
                     outcome = self._checked(number, handles.outcome(FIRST, call))
                 except Exception as error:
-                    self._promise(call, Failed(type(error).__name__))
+                    self._promise(call, Errored(type(error).__name__))
                     outcome = self._checked(number, handles.outcome(FIRST, call))
                 self._promise(call, outcome)
 
     def check(self, disk: Acked) -> None:
         """Look at what is there, go on, and look again. All of it is acknowledged: a check may be crashed as well."""
-        play = Play(self._specification, self._worlds(disk.acked), memory=self._memory)
-        made = self._looks_at(one.made for one in disk.acked if isinstance(one, Promise) and one.made is not None)
+        play = ScriptRun(self._specification, self._worlds(disk.acked), memory=self._memory)
+        made = self._looks_at(one.made for one in disk.acked if isinstance(one, Acknowledged) and one.made is not None)
         plan = [*made, *self._plan(disk.acked)]
         self._ack(RESTART)
         with self._handles(disk.home) as handles:
@@ -173,11 +173,11 @@ class Trial:
 
     def _plan(self, acked: Sequence[Any]) -> list[Call]:
         """Tell what a process does that starts after a crash: look, do what was in flight once more, and go on."""
-        done = sum(not isinstance(one, Failed) for one in _lives(acked)[0])
+        done = sum(not isinstance(one, Errored) for one in _lives(acked)[0])
         calls = self._scenario.calls
         return [*self._looks, calls[min(done, len(calls) - 1)], *self._afterwards]
 
-    def _worlds(self, acked: Sequence[Any]) -> tuple[World, ...]:
+    def _worlds(self, acked: Sequence[Any]) -> tuple[ReferenceState, ...]:
         """Give every world that the calls can have led to."""
         worlds = self._start
         for number, outcomes in enumerate(_lives(acked)):
@@ -187,8 +187,8 @@ class Trial:
         return worlds
 
     def _lived(
-        self, worlds: tuple[World, ...], calls: Sequence[Call], outcomes: Sequence[Outcome]
-    ) -> tuple[World, ...]:
+        self, worlds: tuple[ReferenceState, ...], calls: Sequence[Call], outcomes: Sequence[Outcome]
+    ) -> tuple[ReferenceState, ...]:
         """Let a process make calls with these outcomes; it dies in the next one, or before it.
 
         Raises:
@@ -198,15 +198,17 @@ class Trial:
         for outcome in outcomes:
             after = self._stepped(worlds, waiting[0], outcome)
             if not after:
-                Play(self._specification, worlds).judge(FIRST, waiting[0], outcome)  # which says what is wrong with it
+                ScriptRun(self._specification, worlds).judge(
+                    FIRST, waiting[0], outcome
+                )  # which says what is wrong with it
             worlds = after
-            if not isinstance(outcome, Failed):
+            if not isinstance(outcome, Errored):
                 waiting.pop(0)
         if waiting:
-            worlds = self._stepped(worlds, waiting[0], Died())
+            worlds = self._stepped(worlds, waiting[0], NeverReturned())
         return tuple(dict.fromkeys(self._specification.restart(world) for world in worlds))
 
-    def _stepped(self, worlds: tuple[World, ...], call: Call, outcome: Outcome) -> tuple[World, ...]:
+    def _stepped(self, worlds: tuple[ReferenceState, ...], call: Call, outcome: Outcome) -> tuple[ReferenceState, ...]:
         key = (worlds, id(call), repr(outcome))
         if key not in self._memory:
             entry = Entry(FIRST, call.name, call.args, 0, 0, outcome)
@@ -217,7 +219,7 @@ class Trial:
 
     def _promise(self, call: Call, outcome: Outcome) -> None:
         made = outcome.value if isinstance(outcome, Returned) and self._contract[call.name].invents else None
-        self._ack(Promise(call_in_words(call), outcome, made))
+        self._ack(Acknowledged(call_in_words(call), outcome, made))
 
     def _checked(self, number: int, outcome: Outcome) -> Outcome:
         """Take a refusal where there was none without the fault as an error: it is left open what came of the call."""
@@ -231,7 +233,7 @@ def explorations(fault: str) -> int:
     return 2 if fault == "errors" else 1
 
 
-def crashed(trial: Trial, lab: Crash, fault: str) -> None:
+def crashed(trial: CrashRun, lab: Crash, fault: str) -> None:
     """Take a scenario that was rehearsed through everything that one kind of fault can do to it.
 
     Raises:

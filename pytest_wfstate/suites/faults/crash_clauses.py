@@ -6,15 +6,15 @@ from collections.abc import Callable
 
 from pytest_wfstate.labs.crash import Crash
 from pytest_wfstate.suites.clauses import Fault, Level, clause
-from pytest_wfstate.suites.context import Harness
+from pytest_wfstate.suites.context import ClauseContext
 from pytest_wfstate.suites.faults.crash import crashed, explorations
 from pytest_wfstate.suites.faults.rehearsal import rehearsed
-from pytest_wfstate.suites.faults.server import Line, over_the_line
+from pytest_wfstate.suites.faults.server import ServerLink, cut_each_message
 
 __tracebackhide__ = True
 
 
-def crash_clauses(suite: type) -> dict[str, Callable[[Harness], None]]:
+def crash_clauses(suite: type) -> dict[str, Callable[[ClauseContext], None]]:
     """Make the clauses of a suite's scenarios."""
     return {
         f"test_{fault}_{name}": make(name)
@@ -23,10 +23,10 @@ def crash_clauses(suite: type) -> dict[str, Callable[[Harness], None]]:
     }
 
 
-def _crash(level: Level, fault: Fault, promise: str) -> Callable[[str], Callable[[Harness], None]]:
-    def make(name: str) -> Callable[[Harness], None]:
+def _crash(level: Level, fault: Fault, promise: str) -> Callable[[str], Callable[[ClauseContext], None]]:
+    def make(name: str) -> Callable[[ClauseContext], None]:
         @clause(level, promise.format(name.replace("_", " ")), fault)
-        def test(self: Harness) -> None:
+        def test(self: ClauseContext) -> None:
             _crashed(self, name, fault)
 
         return test
@@ -49,9 +49,9 @@ _CRASHES = {
 }
 
 
-def _crashed(suite: Harness, name: str, fault: Fault) -> None:
+def _crashed(suite: ClauseContext, name: str, fault: Fault) -> None:
     if suite.medium == "server" and fault == "kill":
-        over_the_line(suite, name, Line.kill)
+        cut_each_message(suite, name, ServerLink.kill)
         return
     suite._need_files("what its process writes cannot be seen")
     lab: Crash = suite._request.getfixturevalue("_wfstate_crash")

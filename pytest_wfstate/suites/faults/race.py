@@ -16,16 +16,15 @@ from typing import Any
 from pytest_wfstate.contracts.base import Call, Contract
 from pytest_wfstate.engine.handles import Handles
 from pytest_wfstate.engine.render import call_in_words, outcome_in_words, unexplained_in_words
-from pytest_wfstate.engine.script import RESTART, Play
+from pytest_wfstate.engine.script import RESTART, ScriptRun
 from pytest_wfstate.errors import Violation
 from pytest_wfstate.faults.race.schedule import turns_taken
-from pytest_wfstate.faults.race.schedules import Died
+from pytest_wfstate.faults.race.schedules import ClientDied
 from pytest_wfstate.faults.race.schedules import Outcome as Ended
-from pytest_wfstate.faults.race.storm import Deed, Storm
-from pytest_wfstate.oracle.history import Died as NeverReturned
-from pytest_wfstate.oracle.history import Entry, Forgotten, Outcome, Returned
+from pytest_wfstate.faults.race.storm import Storm, TimedCall
+from pytest_wfstate.oracle.history import Entry, Forgotten, NeverReturned, Outcome, Returned
 from pytest_wfstate.oracle.linearize import check
-from pytest_wfstate.oracle.model import Specification
+from pytest_wfstate.oracle.model import ReferenceModel
 
 __tracebackhide__ = True
 
@@ -36,7 +35,7 @@ BEFORE, WORKER, AFTER = "before", "worker", "afterwards"
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Racer:
+class RaceRole:
     """What a worker does in a race with another, and what must be there for it to have any effect."""
 
     calls: Calls
@@ -44,24 +43,24 @@ class Racer:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Contest:
+class RaceCase:
     """Calls that were made before, and those of the workers."""
 
     before: tuple[Call, ...]
     workers: tuple[tuple[Call, ...], ...]
 
 
-def contests(one: Racer, other: Racer) -> list[Contest]:
+def race_cases(one: RaceRole, other: RaceRole) -> list[RaceCase]:
     """Give the contests of two racers: about the same id, from each state that suits one of them, and about two."""
     mine, theirs = tuple(one.before("a", 3)), tuple(other.before("a", 4))
     same = (tuple(one.calls("a", 1)), tuple(other.calls("a", 2)))
     apart = (tuple(one.calls("a", 1)), tuple(other.calls("b", 2)))
     starts = [mine] if one is other else [mine + theirs, theirs + mine] if mine and theirs else [mine + theirs]
-    return [*(Contest(start, same) for start in starts), Contest(mine + tuple(other.before("b", 4)), apart)]
+    return [*(RaceCase(start, same) for start in starts), RaceCase(mine + tuple(other.before("b", 4)), apart)]
 
 
 @dataclasses.dataclass(frozen=True, slots=True, repr=False)
-class Made:
+class MadeCall:
     """A call that a worker made: what came of it, and the turns that it took, from one to before another."""
 
     call: Call
@@ -74,23 +73,23 @@ class Made:
         return f"{call_in_words(self.call)} {sign}{outcome_in_words(self.outcome)}"
 
 
-class Results(list[Made]):
+class Results(list[MadeCall]):
     """What a worker's calls came to."""
 
     def __repr__(self) -> str:
         return "; ".join(map(repr, self))
 
 
-class Match:
+class RaceRun:
     """A contest on a store: `setup`, `clients` and `check` are for the race lab."""
 
     def __init__(
         self,
         handles: Callable[[Path], Handles],
         contract: Contract,
-        specification: Specification,
-        contest: Contest,
-        ack: Callable[[Made], None],
+        specification: ReferenceModel,
+        contest: RaceCase,
+        ack: Callable[[MadeCall], None],
     ) -> None:
         self._ack = ack
         self._handles = handles
@@ -108,7 +107,7 @@ class Match:
             Violation: the store does not do what the reference does.
         """
         with self._handles(new_home()) as handles:
-            play = Play(self._specification, [self._specification.start()])
+            play = ScriptRun(self._specification, [self._specification.start()])
             play.all(handles, [*self._contest.before, RESTART])
             for calls in self._contest.workers:
                 play.all(handles, [*calls, RESTART])
@@ -148,7 +147,7 @@ class Match:
                 for call in calls:
                     begin = turns_taken()
                     outcome = handles.outcome(WORKER, call)
-                    made.append(Made(call, outcome, begin, turns_taken()))
+                    made.append(MadeCall(call, outcome, begin, turns_taken()))
                     self._ack(made[-1])
             return made
 
@@ -183,13 +182,13 @@ class Match:
         entries = []
         for number, (calls, acked) in enumerate(zip(self._contest.workers, ended.acked, strict=True)):
             result = ended.results[number]
-            if isinstance(result, BaseException) and not isinstance(result, Died):
+            if isinstance(result, BaseException) and not isinstance(result, ClientDied):
                 raise result
             turns = [at for at, turn in enumerate(ended.turns) if turn.client == number]
             entries += [_of_call(f"client {number + 1}", made, turns) for made in acked]
             if len(acked) < len(calls):
                 last = acked[-1].end if acked else 0
-                made = Made(calls[len(acked)], NeverReturned(), last, len(turns))
+                made = MadeCall(calls[len(acked)], NeverReturned(), last, len(turns))
                 entries.append(_of_call(f"client {number + 1}", made, turns))
         return entries
 
@@ -236,7 +235,7 @@ def _in_sequence(client: str, call: Call, outcome: Outcome, at: float) -> Entry:
     return Entry(client, call.name, call.args, at, at, outcome)
 
 
-def _of_call(client: str, made: Made, turns: Sequence[int]) -> Entry:
+def _of_call(client: str, made: MadeCall, turns: Sequence[int]) -> Entry:
     """Give a call of a worker its time, counted in turns: it may as well have begun right before its first turn."""
     own = turns[made.begin : made.end]
     before = turns[made.begin - 1] + 0.75 if made.begin else -0.75
@@ -244,7 +243,7 @@ def _of_call(client: str, made: Made, turns: Sequence[int]) -> Entry:
     return Entry(client, made.call.name, made.call.args, begin, end, made.outcome)
 
 
-def _of_deed(deed: Deed) -> Entry:
+def _of_deed(deed: TimedCall) -> Entry:
     _, call = deed.order
     return Entry(f"client {deed.worker + 1}", call.name, call.args, deed.begin, deed.end, deed.outcome)
 

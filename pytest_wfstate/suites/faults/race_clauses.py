@@ -15,13 +15,13 @@ from pytest_wfstate.errors import Violation
 from pytest_wfstate.faults.race.storm import Storm
 from pytest_wfstate.labs.race import Race
 from pytest_wfstate.suites.clauses import clause
-from pytest_wfstate.suites.context import Harness
-from pytest_wfstate.suites.faults.race import Contest, Match, Racer, contests, two_processes
+from pytest_wfstate.suites.context import ClauseContext
+from pytest_wfstate.suites.faults.race import RaceCase, RaceRole, RaceRun, race_cases, two_processes
 from pytest_wfstate.suites.faults.rehearsal import rehearsed
 
 __tracebackhide__ = True
 
-Test = Callable[[Harness], None]
+Test = Callable[[ClauseContext], None]
 
 PREEMPTIONS = {"quick": 1, "default": 2, "thorough": 2}
 _ROUNDS = {"quick": 3, "default": 10, "thorough": 200}
@@ -30,7 +30,7 @@ _PREEMPTIONS_OF_DYING = {"quick": 0, "default": 0, "thorough": 1}  # each death 
 
 def race_clauses(suite: Any) -> dict[str, Test]:
     """Make the clauses of a suite's racers."""
-    racers: Mapping[str, Racer] = vars(suite).get("racers", {})
+    racers: Mapping[str, RaceRole] = vars(suite).get("racers", {})
     changing = [name for name, racer in racers.items() if _changes(suite.contract, racer)]
     tests = {
         f"test_race_{one}_{other}": _pair(one, other)
@@ -42,7 +42,7 @@ def race_clauses(suite: Any) -> dict[str, Test]:
     return tests
 
 
-def _changes(contract: Contract, racer: Racer) -> bool:
+def _changes(contract: Contract, racer: RaceRole) -> bool:
     return any(contract[call.name].changes for call in racer.calls("a", 1))
 
 
@@ -52,8 +52,8 @@ def _pair(one: str, other: str) -> Test:
         f"Two workers that {_verb(one)} and {_verb(other)} at once come to what one after the other does.",
         "race",
     )
-    def test(self: Harness) -> None:
-        _race(self, contests(self.racers[one], self.racers[other]))
+    def test(self: ClauseContext) -> None:
+        _race(self, race_cases(self.racers[one], self.racers[other]))
 
     return test
 
@@ -62,9 +62,9 @@ def _look(name: str, changing: Sequence[str]) -> Test:
     @clause(
         "safe", f"A worker that calls {_verb(name)} while another changes something sees it before or after.", "race"
     )
-    def test(self: Harness) -> None:
+    def test(self: ClauseContext) -> None:
         racers = self.racers
-        _race(self, [contests(racers[name], racers[other])[0] for other in changing])
+        _race(self, [race_cases(racers[name], racers[other])[0] for other in changing])
 
     return test
 
@@ -75,9 +75,9 @@ def _killed(name: str, changing: Sequence[str]) -> Test:
         f"A worker that is killed in {_verb(name)} while another is at work does not harm what that does.",
         "race",
     )
-    def test(self: Harness) -> None:
+    def test(self: ClauseContext) -> None:
         racers = self.racers
-        _race(self, [contests(racers[name], racers[other])[0] for other in changing], crash=True)
+        _race(self, [race_cases(racers[name], racers[other])[0] for other in changing], crash=True)
 
     return test
 
@@ -86,10 +86,10 @@ def _verb(name: str) -> str:
     return name.replace("_", " ")
 
 
-def _race(suite: Harness, some: Sequence[Contest], *, crash: bool = False) -> None:
+def _race(suite: ClauseContext, some: Sequence[RaceCase], *, crash: bool = False) -> None:
     lab: Race = suite._request.getfixturevalue("_wfstate_race")
     chosen = some[:1] if suite.medium == "memory" and suite._profile == "quick" else some
-    matches = [Match(suite._handles, suite.contract, suite._specification, one, lab.ack) for one in chosen]
+    matches = [RaceRun(suite._handles, suite.contract, suite._specification, one, lab.ack) for one in chosen]
     lab.divide(len(matches))
     with contextlib.ExitStack() as stack:
 
@@ -107,7 +107,7 @@ def _race(suite: Harness, some: Sequence[Contest], *, crash: bool = False) -> No
                 lab.explore(match.setup, match.clients, match.check, preemptions=preemptions, crash=crash)
 
 
-def _race_in_memory(suite: Harness, lab: Race, match: Match, *, crash: bool) -> None:
+def _race_in_memory(suite: ClauseContext, lab: Race, match: RaceRun, *, crash: bool) -> None:
     if crash:
         pytest.skip("does not apply to medium 'memory': who is killed takes it along")
     begin = functools.partial(match.setup_in_memory, suite._home)
@@ -116,7 +116,7 @@ def _race_in_memory(suite: Harness, lab: Race, match: Match, *, crash: bool) -> 
         lab.explore(begin, match.clients, match.check, by="line", preemptions=2)
 
 
-def _race_for_real(suite: Harness, match: Match, processes: Callable[[], Storm], *, crash: bool) -> None:
+def _race_for_real(suite: ClauseContext, match: RaceRun, processes: Callable[[], Storm], *, crash: bool) -> None:
     """Race two processes where no turns can be taken: with luck, which the report says."""
     if crash:
         pytest.skip(
@@ -129,7 +129,7 @@ def _race_for_real(suite: Harness, match: Match, processes: Callable[[], Storm],
         raise Violation(f"{suite._title}\n\n{violation}") from None
 
 
-def _is_unseen(suite: Harness, lab: Race, match: Match) -> bool:
+def _is_unseen(suite: ClauseContext, lab: Race, match: RaceRun) -> bool:
     """Tell whether a store writes by other means than those at which turns can be taken. It is asked once."""
     kind = type(suite)
     if _UNSEEN not in vars(kind):

@@ -11,7 +11,7 @@ import pytest
 from pytest_wfstate.errors import Violation
 from pytest_wfstate.faults.crash.report import said
 from pytest_wfstate.labs.crash import NotMeasured
-from pytest_wfstate.suites.context import Harness
+from pytest_wfstate.suites.context import ClauseContext
 
 __tracebackhide__ = True
 
@@ -26,7 +26,7 @@ class Rehearsable(Protocol):
 R = TypeVar("R", bound=Rehearsable)
 
 
-def rehearsed(suite: Harness, some: Sequence[R]) -> Iterator[R]:
+def rehearsed(suite: ClauseContext, some: Sequence[R]) -> Iterator[R]:
     """Give those that a fault can be done to, one by one.
 
     Raises, when all are through:

@@ -24,8 +24,8 @@ from pytest_wfstate.faults.fork import fork
 from pytest_wfstate.faults.fork_pickle import dumps, loads
 from pytest_wfstate.faults.servers.proxy import Proxy, When
 from pytest_wfstate.labs.crash import NotMeasured
-from pytest_wfstate.suites.context import Harness
-from pytest_wfstate.suites.faults.crash import Trial
+from pytest_wfstate.suites.context import ClauseContext
+from pytest_wfstate.suites.faults.crash import CrashRun
 from pytest_wfstate.suites.faults.rehearsal import rehearsed
 
 __tracebackhide__ = True
@@ -63,10 +63,10 @@ class Left:
     acked: list[Any]
 
 
-class Line:
+class ServerLink:
     """The line between a store and its server, and a scenario that is played over it."""
 
-    def __init__(self, proxy: Proxy, trial: Trial, acks: Acks, new_home: Callable[[], Path]) -> None:
+    def __init__(self, proxy: Proxy, trial: CrashRun, acks: Acks, new_home: Callable[[], Path]) -> None:
         self._proxy = proxy
         self._trial = trial
         self._acks = acks
@@ -182,7 +182,7 @@ def _serve(pipe: connection.Connection, at_work: AtWork, acks: Acks) -> None:
         os._exit(0)
 
 
-def over_the_line(suite: Harness, name: str, do: Callable[[Line], int]) -> None:
+def cut_each_message(suite: ClauseContext, name: str, do: Callable[[ServerLink], int]) -> None:
     """Do something to each message of a suite's scenarios."""
     suite._need_server()
     acks = Acks()
@@ -190,7 +190,7 @@ def over_the_line(suite: Harness, name: str, do: Callable[[Line], int]) -> None:
     trials = [suite._trial(scenario, acks.ack) for scenario in scenarios]
     for trial in rehearsed(suite, trials):
         try:
-            done = do(Line(suite._proxy, trial, acks, suite._home))
+            done = do(ServerLink(suite._proxy, trial, acks, suite._home))
         except Violation as violation:
             raise Violation(f"{suite._title}\n\n{violation}") from violation.__cause__
         if not done:

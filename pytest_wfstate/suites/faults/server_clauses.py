@@ -9,14 +9,14 @@ import pytest
 
 from pytest_wfstate.errors import Violation
 from pytest_wfstate.faults.race.report import RaceBug
-from pytest_wfstate.labs.race import Race, Weather
+from pytest_wfstate.labs.race import Race, StormResult
 from pytest_wfstate.suites.clauses import clause
-from pytest_wfstate.suites.context import Harness
-from pytest_wfstate.suites.faults.server import Line, over_the_line
+from pytest_wfstate.suites.context import ClauseContext
+from pytest_wfstate.suites.faults.server import ServerLink, cut_each_message
 
 __tracebackhide__ = True
 
-Test = Callable[[Harness], None]
+Test = Callable[[ClauseContext], None]
 
 
 def server_clauses(suite: Any) -> dict[str, Test]:
@@ -35,15 +35,15 @@ def _cut(name: str) -> Test:
         f"A connection that is lost in {told} leaves {told} in full or not at all; what failed can be done again.",
         "server",
     )
-    def test(self: Harness) -> None:
-        over_the_line(self, name, Line.cut)
+    def test(self: ClauseContext) -> None:
+        cut_each_message(self, name, ServerLink.cut)
 
     return test
 
 
 def _killed() -> Test:
     @clause("hardened", "A server that is killed and started again has kept all that was acknowledged.", "server")
-    def test(self: Harness) -> None:
+    def test(self: ClauseContext) -> None:
         server = self._need_server()
         if not hasattr(server, "kill"):
             pytest.skip(f"{self.server} cannot be killed: it is not started by these tests")
@@ -54,7 +54,7 @@ def _killed() -> Test:
             lab.rage(
                 lambda: self._handles(home),
                 self.contract,
-                Weather(_WORKERS, seed=0),
+                StormResult(_WORKERS, seed=0),
                 _SECONDS[self._profile],
                 medium="server",
                 kills=True,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from pytest_wfstate.errors import NotFound
-from pytest_wfstate.stores.file.folder import Held
+from pytest_wfstate.stores.file.folder import LockedFolder
 from pytest_wfstate.zoo.base import trait
 from pytest_wfstate.zoo.json_stores import JsonFiles
 
@@ -27,7 +27,7 @@ class DeleteWantsIt(JsonFiles):
 class DeletesAllThatBeginAlike(JsonFiles):
     """A delete takes along every file that begins with the id, to get at leftovers too. With `run-1` goes `run-10`."""
 
-    def unlink(self, held: Held, name: str) -> None:
+    def unlink(self, held: LockedFolder, name: str) -> None:
         held.unlink(*(one for one in held.names() if one.startswith(name.removesuffix(".json"))))
         super().unlink(held, name)
 
@@ -39,7 +39,7 @@ class SaveClearsAllThatBeginAlike(JsonFiles):
     Run `aa` goes when run `a` is saved.
     """
 
-    def write(self, held: Held, name: str, data: bytes) -> None:
+    def write(self, held: LockedFolder, name: str, data: bytes) -> None:
         held.unlink(*(one for one in held.names() if one.startswith(name.removesuffix(".json")) and one != name))
         super().write(held, name, data)
 
@@ -50,11 +50,11 @@ class SaveClearsAllThatBeginAlike(JsonFiles):
 class DeletedForGood(JsonFiles):
     """A delete leaves a tombstone, lest a late save bring the run back. Nobody can ever use its id again."""
 
-    def unlink(self, held: Held, name: str) -> None:
+    def unlink(self, held: LockedFolder, name: str) -> None:
         super().unlink(held, name)
         held.replace(name + ".gone", b"")
 
-    def write(self, held: Held, name: str, data: bytes) -> None:
+    def write(self, held: LockedFolder, name: str, data: bytes) -> None:
         if not held.exists(name + ".gone"):
             super().write(held, name, data)
 
@@ -66,7 +66,7 @@ class BackupComesBack(JsonFiles):
     A delete leaves it: the run is back, one step younger.
     """
 
-    def write(self, held: Held, name: str, data: bytes) -> None:
+    def write(self, held: LockedFolder, name: str, data: bytes) -> None:
         before = self.folder.read(name)
         if before is not None:
             held.replace(name + ".bak", before)
@@ -82,7 +82,7 @@ class BackupComesBack(JsonFiles):
 class DeletedInTwoSteps(JsonFiles):
     """A delete empties the file and then removes it. Who dies in between leaves a run that cannot be read."""
 
-    def unlink(self, held: Held, name: str) -> None:
+    def unlink(self, held: LockedFolder, name: str) -> None:
         if held.exists(name):
             held.write(name, b"", durable=True)
         super().unlink(held, name)

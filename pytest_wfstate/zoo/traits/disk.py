@@ -6,7 +6,7 @@ import contextlib
 import os
 from pathlib import Path
 
-from pytest_wfstate.stores.file.folder import Folder, Held
+from pytest_wfstate.stores.file.folder import Folder, LockedFolder
 from pytest_wfstate.zoo.base import trait
 from pytest_wfstate.zoo.json_stores import JsonFiles
 
@@ -25,7 +25,7 @@ from pytest_wfstate.zoo.json_stores import JsonFiles
 class OverwritesInPlace(JsonFiles):
     """A file is opened, emptied and written. Who dies in between leaves half of it, and the old one is gone."""
 
-    def write(self, held: Held, name: str, data: bytes) -> None:
+    def write(self, held: LockedFolder, name: str, data: bytes) -> None:
         held.write(name, data, durable=True)
         held.sync()
 
@@ -67,7 +67,7 @@ class RenamedThenSynced(JsonFiles):
     A power cut in between leaves the new name with nothing in it.
     """
 
-    def write(self, held: Held, name: str, data: bytes) -> None:
+    def write(self, held: LockedFolder, name: str, data: bytes) -> None:
         held.write(name + ".tmp", data, durable=False)
         held.rename(name + ".tmp", name)
         fd = os.open(held.path(name), os.O_RDONLY)
@@ -89,11 +89,11 @@ class SwallowsErrors(JsonFiles):
     On a full disk everything is acknowledged, and nothing is kept.
     """
 
-    def write(self, held: Held, name: str, data: bytes) -> None:
+    def write(self, held: LockedFolder, name: str, data: bytes) -> None:
         with contextlib.suppress(OSError):
             super().write(held, name, data)
 
-    def unlink(self, held: Held, name: str) -> None:
+    def unlink(self, held: LockedFolder, name: str) -> None:
         with contextlib.suppress(OSError):
             super().unlink(held, name)
 
@@ -105,7 +105,7 @@ class ShortWriteWillDo(JsonFiles):
     A nearly full disk takes half of the file, and the other half is not missed.
     """
 
-    def write(self, held: Held, name: str, data: bytes) -> None:
+    def write(self, held: LockedFolder, name: str, data: bytes) -> None:
         fd = os.open(held.path(name + ".tmp"), os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
         try:
             os.write(fd, data)
@@ -143,7 +143,7 @@ class LeavesALockFile(JsonFiles):
     A process that dies meanwhile leaves it there, and nobody can write any more.
     """
 
-    def write(self, held: Held, name: str, data: bytes) -> None:
+    def write(self, held: LockedFolder, name: str, data: bytes) -> None:
         lock = held.path("lock")
         os.close(os.open(lock, os.O_CREAT | os.O_EXCL))
         try:

@@ -7,7 +7,7 @@ import os
 from typing import Any
 
 from pytest_wfstate.errors import CorruptRecord
-from pytest_wfstate.stores.file.folder import Held
+from pytest_wfstate.stores.file.folder import LockedFolder
 from pytest_wfstate.zoo.base import trait
 from pytest_wfstate.zoo.json_stores import JsonFiles
 
@@ -55,7 +55,7 @@ class IndexInMemory(JsonFiles):
         super().__init__(home)
         self._index: set[str] = set()
 
-    def write(self, held: Held, name: str, data: bytes) -> None:
+    def write(self, held: LockedFolder, name: str, data: bytes) -> None:
         super().write(held, name, data)
         self._index.add(name)
 
@@ -82,11 +82,11 @@ class NeverLooksAgain(JsonFiles):
             self._known[name] = json.dumps(super().document(name))
         return dict(json.loads(self._known[name]))
 
-    def write(self, held: Held, name: str, data: bytes) -> None:
+    def write(self, held: LockedFolder, name: str, data: bytes) -> None:
         super().write(held, name, data)
         self._known.pop(name, None)
 
-    def unlink(self, held: Held, name: str) -> None:
+    def unlink(self, held: LockedFolder, name: str) -> None:
         super().unlink(held, name)
         self._known.pop(name, None)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from urllib.parse import quote
 
-from pytest_wfstate.stores.file.folder import Held
+from pytest_wfstate.stores.file.folder import LockedFolder
 from pytest_wfstate.zoo.base import trait
 from pytest_wfstate.zoo.json_stores import JsonFiles
 
@@ -50,7 +50,7 @@ class IdsAsPaths(JsonFiles):
     def name(self, *ids: str) -> str:
         return ".".join([*ids, "json"])
 
-    def write(self, held: Held, name: str, data: bytes) -> None:
+    def write(self, held: LockedFolder, name: str, data: bytes) -> None:
         held.path(name).parent.mkdir(parents=True, exist_ok=True)
         super().write(held, name, data)
 

@@ -11,7 +11,7 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
-from pytest_wfstate.stores.file.folder import Folder, Held
+from pytest_wfstate.stores.file.folder import Folder, LockedFolder
 from pytest_wfstate.zoo.base import trait
 from pytest_wfstate.zoo.json_stores import JsonFiles
 
@@ -24,13 +24,13 @@ class LockOfAHandle(Folder):
         self._own = threading.Lock()
 
     @contextlib.contextmanager
-    def exclusive(self) -> Iterator[Held]:
+    def exclusive(self) -> Iterator[LockedFolder]:
         """Keep out whoever has the same handle."""
         self._settle()
         fd = os.open(self.home, os.O_RDONLY)
         try:
             with self._own:
-                yield Held(self, fd)
+                yield LockedFolder(self, fd)
         finally:
             os.close(fd)
 
@@ -51,7 +51,7 @@ class LockFile(Folder):
         self._lock = self.path(".lock")
 
     @contextlib.contextmanager
-    def exclusive(self) -> Iterator[Held]:
+    def exclusive(self) -> Iterator[LockedFolder]:
         """Wait for the file to go away, for a while."""
         self._settle()
         tries = 0
@@ -62,7 +62,7 @@ class LockFile(Folder):
             time.sleep(0.01)
         fd = os.open(self.home, os.O_RDONLY)
         try:
-            yield Held(self, fd)
+            yield LockedFolder(self, fd)
         finally:
             os.close(fd)
             os.unlink(self._lock)

@@ -7,8 +7,8 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from pytest_wfstate.stores.redis.base import RedisStore
-from pytest_wfstate.stores.redis.client import Argument, Client
-from pytest_wfstate.stores.redis.script import Change, Script
+from pytest_wfstate.stores.redis.client import Argument, RedisClient
+from pytest_wfstate.stores.redis.script import ChangeScript, Script
 from pytest_wfstate.zoo.base import trait_on_redis
 
 
@@ -61,21 +61,21 @@ class KeptInMemory(RedisStore):
         self._client = _Unwarned(url)
 
 
-class _Unwarned(Client):
+class _Unwarned(RedisClient):
     def _warn_once(self) -> None:
         pass
 
 
-class _Forgetful(Client):
+class _Forgetful(RedisClient):
     """A client that does not know its own receipts again."""
 
     def _run(self, script: Script, keys: Sequence[str], args: Sequence[Argument]) -> Any:
         known, *others = keys
-        unknown = f"{known}:{uuid.uuid4().hex}" if isinstance(script, Change) else known
+        unknown = f"{known}:{uuid.uuid4().hex}" if isinstance(script, ChangeScript) else known
         return super()._run(script, [unknown, *others], args)
 
 
-class _Optimist(Client):
+class _Optimist(RedisClient):
     """A client that hopes for the best."""
 
     def _twice(self, call: Callable[[], Any], key: str, *, changes: bool) -> Any:

@@ -7,7 +7,7 @@ from typing import Any
 
 from pytest_wfstate.contracts.records import FrameworkType
 from pytest_wfstate.errors import NotFound
-from pytest_wfstate.stores.file.folder import Held
+from pytest_wfstate.stores.file.folder import LockedFolder
 from pytest_wfstate.zoo.base import trait
 from pytest_wfstate.zoo.json_stores import JsonFiles, R
 
@@ -99,7 +99,7 @@ class UnknownIsDropped(JsonFiles):
 class AsciiOnly(JsonFiles):
     """Text is written as ASCII, and what is not is left out without a word. 送金 is gone."""
 
-    def write(self, held: Held, name: str, data: bytes) -> None:
+    def write(self, held: LockedFolder, name: str, data: bytes) -> None:
         super().write(held, name, data.decode().encode("ascii", errors="ignore"))
 
 
@@ -113,7 +113,7 @@ class AsciiOnly(JsonFiles):
 class FilesCutShort(JsonFiles):
     """A file is written with one call that takes 64 KiB at most. A longer record is cut, and cannot be read."""
 
-    def write(self, held: Held, name: str, data: bytes) -> None:
+    def write(self, held: LockedFolder, name: str, data: bytes) -> None:
         super().write(held, name, data[: 64 * 1024])
 
 

@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pytest_wfstate import Crash, CrashBug, Disk, Exploration, NotMeasured
+from pytest_wfstate import Crash, CrashBug, CrashResult, Disk, NotMeasured
 from pytest_wfstate.faults.disk.losses import Model
 from pytest_wfstate.faults.disk.models import MODELS
-from pytest_wfstate.faults.disk.states import Life, Tally, distinct_states, find
+from pytest_wfstate.faults.disk.states import Counters, CrashedRun, distinct_states, find
 from pytest_wfstate.faults.replay_id import CrashId, FailedId, NoReplayId, ReplayId, TraceChanged
 from pytest_wfstate.faults.trace.ops import Trace, Tree
 from pytest_wfstate.labs.settings import Settings
@@ -98,8 +98,8 @@ class TestFinding:
     @settings(max_examples=100, deadline=None)
     @given(traces(), st.sampled_from(MODELS), st.data())
     def test_gives_the_state(self, trace: Trace, model: Model, data: st.DataObject) -> None:
-        life = Life(trace, model, ())
-        states = [state for state, _ in zip(distinct_states(life, Tally()), range(50), strict=False)]
+        life = CrashedRun(trace, model, ())
+        states = [state for state, _ in zip(distinct_states(life, Counters()), range(50), strict=False)]
         state = data.draw(st.sampled_from(states))
         (crash,) = state.ids()
         found = find(life, CrashId.read(str(crash)))
@@ -108,8 +108,8 @@ class TestFinding:
     @pytest.mark.parametrize("part", ["model", "cut", "turned", "fingerprint"])
     def test_of_another_run_is_an_error(self, part: str) -> None:
         others: dict[str, Any] = {"model": "xfs", "cut": 99, "turned": ((7, 7, 7),), "fingerprint": "00000000"}
-        life = Life(Trace(Tree(), []), "kill", ())
-        (state,) = distinct_states(life, Tally())
+        life = CrashedRun(Trace(Tree(), []), "kill", ())
+        (state,) = distinct_states(life, Counters())
         (crash,) = state.ids()
         assert find(life, crash).choice == state.choice
         with pytest.raises(TraceChanged, match="the run does not do what it did when"):
@@ -168,7 +168,7 @@ class TestThroughTheLab:
         assert str(again).startswith("a power cut (ext4)")
 
     def test_a_crashed_recovery_is_found_again(self, lab: Lab) -> None:
-        def explore(crash: Crash) -> Exploration:
+        def explore(crash: Crash) -> CrashResult:
             def workload(home: Path) -> None:
                 (home / "journal").touch()
 
@@ -188,7 +188,7 @@ class TestThroughTheLab:
         assert self.disk(again) == self.disk(first)
 
     def test_a_recovery_from_a_power_cut_is_found_again(self, lab: Lab) -> None:
-        def explore(crash: Crash) -> Exploration:
+        def explore(crash: Crash) -> CrashResult:
             def workload(home: Path) -> None:
                 (home / "a").touch()
                 (home / "b").touch()
@@ -333,7 +333,7 @@ class TestThroughTheLab:
 
 class TestSeveralExplorations:
     @staticmethod
-    def explore_two(crash: Crash) -> list[Exploration]:
+    def explore_two(crash: Crash) -> list[CrashResult]:
         """Explore a sound way to save, and a careless one."""
         return [
             crash.explore(lambda home: save(home, "text"), whole),
@@ -346,7 +346,7 @@ class TestSeveralExplorations:
         assert caught.value.replay_id.startswith("2:posix-")
 
     def test_the_others_only_run_without_a_crash(self, lab: Lab) -> None:
-        results: list[Exploration] = []
+        results: list[CrashResult] = []
         with pytest.raises(CrashBug) as first:
             self.explore_two(lab())
         with pytest.raises(CrashBug) as again:

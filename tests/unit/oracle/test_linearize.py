@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pytest_wfstate.oracle import Died, Entry, Failed, History, Outcome, Refused, Returned, check
+from pytest_wfstate.oracle import Entry, Errored, History, NeverReturned, Outcome, Refused, Returned, check
 
 
 class Register:
@@ -74,21 +74,21 @@ class TestOrders:
 
 class TestCallsWithoutAResult:
     def test_one_that_died_happened_or_did_not(self) -> None:
-        died = write(1, 0, 1, outcome=Died())
+        died = write(1, 0, 1, outcome=NeverReturned())
         assert check([died, read(0, 2, 3)], Register()) is None
         assert check([died, read(1, 2, 3)], Register()) is None
 
     def test_one_that_died_does_not_happen_after_the_death(self) -> None:
-        died = write(1, 0, 1, outcome=Died())
+        died = write(1, 0, 1, outcome=NeverReturned())
         assert check([died, read(0, 2, 3), read(1, 4, 5)], Register()) is not None
 
     def test_one_that_failed_may_happen_later(self) -> None:
-        failed = write(1, 0, 1, outcome=Failed("lost connection"))
+        failed = write(1, 0, 1, outcome=Errored("lost connection"))
         assert check([failed, read(0, 2, 3), read(1, 4, 5)], Register()) is None
         assert check([failed, read(1, 2, 3), read(0, 4, 5)], Register()) is not None
 
     def test_one_does_not_happen_before_it_began(self) -> None:
-        assert check([read(1, 0, 1), write(1, 2, 3, outcome=Died())], Register()) is not None
+        assert check([read(1, 0, 1), write(1, 2, 3, outcome=NeverReturned())], Register()) is not None
 
 
 class TestExplanation:
@@ -121,7 +121,7 @@ class TestHistory:
         history.died("b", 4.0)
         assert history.entries == [
             Entry("b", "read", (), 1.0, 2.0, Returned(0)),
-            Entry("a", "write", (1,), 0.0, 3.0, Died()),
+            Entry("a", "write", (1,), 0.0, 3.0, NeverReturned()),
         ]
 
     def test_refuses_two_open_calls_of_one_client(self) -> None:
@@ -181,8 +181,8 @@ def calls(draw: st.DrawFn, client: str, begin: float, end: float) -> Entry:
         st.one_of(
             results.map(Returned),
             results.map(Returned),
-            st.just(Died()),
-            st.just(Failed("lost")),
+            st.just(NeverReturned()),
+            st.just(Errored("lost")),
         )
     )
     return Entry(client, name, args, begin, end, outcome)

@@ -10,17 +10,17 @@ import pytest
 from pytest_wfstate import MemoryPausedStore, samples
 from pytest_wfstate.contracts.base import Call
 from pytest_wfstate.errors import InvalidId
-from pytest_wfstate.oracle import Died, Entry, Failed, Outcome, Refused, Returned
-from pytest_wfstate.oracle.model import Specification, World, alike, plain, refused
+from pytest_wfstate.oracle import Entry, Errored, NeverReturned, Outcome, Refused, Returned
+from pytest_wfstate.oracle.model import ReferenceModel, ReferenceState, alike, plain, refused
 from pytest_wfstate.oracle.partition import explain, parts
 from pytest_wfstate.suites.paused import CLAIM, COMPLETE, LIST, LOAD, PAUSED, RECOVER, REMOVE, SAVE, save
 
 A = plain(samples.paused("a", iterations=1))
 
 
-def after(*calls: tuple[Call, Outcome], client: str = "one") -> list[World]:
+def after(*calls: tuple[Call, Outcome], client: str = "one") -> list[ReferenceState]:
     """Give the worlds that calls can lead to."""
-    specification = Specification(PAUSED)
+    specification = ReferenceModel(PAUSED)
     worlds = [specification.start()]
     for call, outcome in calls:
         entry = Entry(client, call.name, call.args, 0, 0, outcome)
@@ -39,7 +39,7 @@ class TestStep:
         assert len(after((LOAD(""), Refused(ValueError)))) == 1
         assert after((LOAD(""), Refused(LookupError))) == []
 
-    @pytest.mark.parametrize("outcome", [Died(), Failed("EIO")], ids=str)
+    @pytest.mark.parametrize("outcome", [NeverReturned(), Errored("EIO")], ids=str)
     def test_a_call_without_a_result_may_have_any(self, outcome: Outcome) -> None:
         assert len(after((save("a"), Returned(None)), (CLAIM("a"), outcome), (LOAD("a"), Returned(None)))) == 1
 
@@ -49,17 +49,17 @@ class TestStep:
             for one in "ab"
             for call in (save, CLAIM)
         ]
-        left = after(*two_claimed, (RECOVER(), Died()))
+        left = after(*two_claimed, (RECOVER(), NeverReturned()))
         assert sorted(sorted(world.handles[""]._paused) for world in left) == [["a"], ["a", "b"], ["b"]]
 
     def test_a_world_is_not_changed_by_a_step(self) -> None:
-        specification = Specification(PAUSED)
+        specification = ReferenceModel(PAUSED)
         world = specification.start()
         list(specification.step(world, Entry("one", "save", save("a").args, 0, 0, Returned(None))))
         assert world == specification.start()
 
     def test_a_restart_forgets_who_claimed_what(self) -> None:
-        specification = Specification(PAUSED)
+        specification = ReferenceModel(PAUSED)
         (world,) = after((save("a"), Returned(None)), (CLAIM("a"), Returned(A)))
         assert set(world.handles) == {"", "one"}
         assert set(specification.restart(world).handles) == {""}

@@ -16,12 +16,12 @@ import trio
 
 from pytest_wfstate import (
     InvalidId,
+    LoopDeadlock,
     MemoryPausedStore,
     MemoryRunStore,
     NotFound,
     ResumeStore,
     RunStore,
-    WouldHang,
     as_async,
     as_sync,
     samples,
@@ -122,7 +122,7 @@ class TestAsSync:
 
         outer = as_sync(Outer())
 
-        with pytest.raises(WouldHang, match="without as_sync"):
+        with pytest.raises(LoopDeadlock, match="without as_sync"):
             outer.awaited()
         assert inner.awaited() != threading.get_ident()
 

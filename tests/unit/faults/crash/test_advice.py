@@ -13,11 +13,11 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from pytest_wfstate import Crash, CrashBug, Disk
-from pytest_wfstate.faults.crash.advice import first_mend
+from pytest_wfstate.faults.crash.advice import first_missing_sync
 from pytest_wfstate.faults.crash.explorer import PROFILES, Bounds
 from pytest_wfstate.faults.disk.losses import Model
 from pytest_wfstate.faults.disk.models import MODELS, cuts
-from pytest_wfstate.faults.disk.states import Life, Tally, distinct_states
+from pytest_wfstate.faults.disk.states import Counters, CrashedRun, distinct_states
 from pytest_wfstate.faults.trace.ops import Trace
 from tests.unit.faults.conftest import Lab
 from tests.unit.faults.disk import protocols
@@ -255,8 +255,8 @@ class TestSqlite:
 @given(traces(), st.sampled_from([model for model in MODELS if model != "kill"]))
 def test_what_is_advised_does_make_the_state_impossible(trace: Trace, model: Model) -> None:
     assume(all(cut.possible < 200 for cut in cuts(trace, model)))
-    for state in itertools.islice(distinct_states(Life(trace, model, ()), Tally()), 20):
-        mend = first_mend(state)
+    for state in itertools.islice(distinct_states(CrashedRun(trace, model, ()), Counters()), 20):
+        mend = first_missing_sync(state)
         if mend is not None:
             disk = frozenset(state.tree().content().items())
             assert (disk, state.cut.markers) not in every_state(mend.life.trace, model)

@@ -14,11 +14,11 @@ from typing import Any
 
 import pytest
 
-from pytest_wfstate import Crash, CrashBug, Disk, Exploration
+from pytest_wfstate import Crash, CrashBug, CrashResult, Disk
 from pytest_wfstate.faults.crash import explorer
 from pytest_wfstate.faults.crash.explorer import PROFILES, Bounds, CheckFails
-from pytest_wfstate.faults.disk.losses import Cut, Model
-from pytest_wfstate.faults.disk.states import Life, Tally, distinct_states
+from pytest_wfstate.faults.disk.losses import CrashPoint, Model
+from pytest_wfstate.faults.disk.states import Counters, CrashedRun, distinct_states
 from pytest_wfstate.faults.trace.ops import HOME, PAGE, Create, Fsync, Trace, Tree, Write
 from pytest_wfstate.labs.settings import Settings
 from tests.unit.faults.conftest import Lab
@@ -35,7 +35,7 @@ def _equal(one: object, other: object) -> None:
 
 def _cuts_in_memory() -> int:
     gc.collect()
-    return sum(type(one) is Cut for one in gc.get_objects())
+    return sum(type(one) is CrashPoint for one in gc.get_objects())
 
 
 class Tried(list[tuple[dict[str, bytes | None], list[Any]]]):
@@ -448,7 +448,7 @@ class TestCounts:
         assert re.search(r"of about 10\^\d{3,4} possible combinations, about 10\^\d{3,4} combinations", str(explored))
 
     def test_of_a_violation(self, lab: Lab) -> None:
-        results: list[Exploration] = []
+        results: list[CrashResult] = []
         crash = lab(done=results.append)
 
         def check(disk: Disk) -> None:
@@ -463,7 +463,7 @@ class TestCounts:
 
     @pytest.mark.parametrize("wrong", ["workload", "check"])
     def test_a_run_that_went_wrong_is_not_clean(self, lab: Lab, wrong: str) -> None:
-        results: list[Exploration] = []
+        results: list[CrashResult] = []
         crash = lab(done=results.append)
 
         def workload(home: Path) -> None:
@@ -551,8 +551,8 @@ class TestBounds:
     def test_time_is_a_bound_where_no_disk_is_new(self) -> None:
         unsynced = Write(1, 0, b"new" * PAGE)
         trace = Trace(Tree(), [Create(HOME, "a", 1, "file"), unsynced, *[Fsync(HOME, failed=True)] * 30])
-        tally = Tally(time_left=lambda: False)
-        found = list(distinct_states(Life(trace, "posix", ()), tally))
+        tally = Counters(time_left=lambda: False)
+        found = list(distinct_states(CrashedRun(trace, "posix", ()), tally))
         assert 0 < len(found) < tally.looked == 50
         assert tally.skipped > 0
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from pytest_wfstate import CheckFails, Crash, Disk, ErrorBug, Exploration, NotMeasured, TraceChanged
+from pytest_wfstate import CheckFails, Crash, CrashResult, Disk, ErrorBug, NotMeasured, TraceChanged
 from pytest_wfstate.faults.crash.explorer import Bounds
 from pytest_wfstate.faults.replay_id import ReplayId
 from tests.unit.faults.conftest import Lab
@@ -80,7 +80,7 @@ def save_again(home: Path, text: str) -> None:
         save_well(home, text)
 
 
-def run(crash: Crash, save: Save, errors: tuple[str, ...] = ("ENOSPC", "EIO", "short")) -> Exploration:
+def run(crash: Crash, save: Save, errors: tuple[str, ...] = ("ENOSPC", "EIO", "short")) -> CrashResult:
     """Save over an old note while things fail."""
 
     def workload(home: Path) -> None:
@@ -316,7 +316,7 @@ class TestWrong:
 
 class TestResult:
     def test_of_a_violation_is_told(self, lab: Lab) -> None:
-        results: list[Exploration] = []
+        results: list[CrashResult] = []
         with pytest.raises(ErrorBug):
             run(lab(done=results.append), swallow(save_well))
         assert [explored.verdict for explored in results] == ["VIOLATED"]
@@ -365,7 +365,7 @@ class TestReplay:
         assert str(again).splitlines()[-1] == "This is one disk, replayed."
 
     def test_only_that_run_is_made_again(self, lab: Lab) -> None:
-        explored: list[Exploration] = []
+        explored: list[CrashResult] = []
         first = self.bug(lab(), save_without_looking)
         self.bug(lab(replay=ReplayId.read(first.replay_id), done=explored.append), save_without_looking)
         (result,) = explored
@@ -430,7 +430,7 @@ class TestReplay:
         with pytest.raises(ErrorBug) as first:
             both(lab())
         assert first.value.replay_id.startswith("2:short-2-")
-        explored: list[Exploration] = []
+        explored: list[CrashResult] = []
         with pytest.raises(ErrorBug) as again:
             both(lab(replay=ReplayId.read(first.value.replay_id), done=explored.append))
         assert again.value.replay_id == first.value.replay_id

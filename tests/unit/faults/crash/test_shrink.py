@@ -15,7 +15,7 @@ from pytest_wfstate import Crash, CrashBug, Disk
 from pytest_wfstate.faults.crash.shrink import Shrink
 from pytest_wfstate.faults.disk.losses import Model
 from pytest_wfstate.faults.disk.models import MODELS, cuts
-from pytest_wfstate.faults.disk.states import Life, State, Tally, distinct_states
+from pytest_wfstate.faults.disk.states import Counters, CrashedRun, State, distinct_states
 from pytest_wfstate.faults.trace.ops import HOME, Ack, Create, Item, Trace, Tree, Write
 from tests.unit.faults.disk.notes import read, save_without_fsync, sync, write
 from tests.unit.faults.disk.test_models import traces, tree
@@ -46,7 +46,7 @@ def shrunk(state: State, check: Broken, tries: int = 300) -> State:
 
 def last_state(items: list[Item], model: Model, start: Tree) -> State:
     """The state after all items in which all is lost that can be."""
-    life = Life(Trace(start, items), model, ())
+    life = CrashedRun(Trace(start, items), model, ())
     *_, cut = cuts(life.trace, model)
     return State(life, cut, tuple(part.gone for part in cut.parts))
 
@@ -96,7 +96,7 @@ def test_a_tear_stays_a_tear_at_an_earlier_point() -> None:
     state = last_state(items, "posix", tree(a=b"o" * 1024))
     (torn_state,) = [
         one
-        for one in distinct_states(state.life, Tally())
+        for one in distinct_states(state.life, Counters())
         if one.cut.index == 3 and one.tree().content() == {"a": torn, "c": b""}
     ]
     assert shrunk(torn_state, Check("a", torn)).cut.index == 1
@@ -116,7 +116,7 @@ def test_nothing_can_be_put_back_and_no_earlier_point_will_do(
 ) -> None:
     assume(all(cut.possible < 1000 for cut in cuts(trace, model)))
     check = Broken(name, trace.end().content().get(name))
-    broken = [state for state in distinct_states(Life(trace, model, ()), Tally()) if check.fails(state)]
+    broken = [state for state in distinct_states(CrashedRun(trace, model, ()), Counters()) if check.fails(state)]
     assume(broken)
     state = shrunk(data.draw(st.sampled_from(broken)), check, tries=10**6)
     assert check.fails(state)

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from pytest_wfstate import Crash, CrashBug, Disk, Exploration, NotMeasured
+from pytest_wfstate import Crash, CrashBug, CrashResult, Disk, NotMeasured
 from pytest_wfstate.faults.crash.clean_process import FreshProcess
 from pytest_wfstate.faults.world.world import Worlds
 from tests.unit.faults.conftest import Lab
@@ -79,7 +79,7 @@ def write_without_a_name(home: Path) -> None:
     ],
 )
 def test_of_a_workload(lab: Lab, workload: Any, reason: str) -> None:
-    results: list[Exploration] = []
+    results: list[CrashResult] = []
     crash = lab(done=results.append)
     with pytest.raises(NotMeasured, match=f"^NOT_MEASURED, so neither a pass nor a violation:\n- .*{reason}"):
         crash.explore(workload, accept)
@@ -186,7 +186,7 @@ class TestMemory:
 
     def test_is_told_once(self, lab: Lab) -> None:
         done: list[int] = []
-        results: list[Exploration] = []
+        results: list[CrashResult] = []
         crash = lab(done=results.append)
 
         def workload(home: Path) -> None:

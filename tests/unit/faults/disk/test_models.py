@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from pytest_wfstate.faults.disk.losses import Model
 from pytest_wfstate.faults.disk.models import MODELS, cuts
-from pytest_wfstate.faults.disk.states import Life, Tally, distinct_states
+from pytest_wfstate.faults.disk.states import Counters, CrashedRun, distinct_states
 from pytest_wfstate.faults.trace.ops import (
     HOME,
     PAGE,
@@ -355,8 +355,8 @@ class TestMany:
 
     @pytest.mark.parametrize("most", [100, math.inf])
     def test_what_is_cut_off_counts_as_skipped(self, most: float) -> None:
-        tally = Tally(most=most)
-        states = list(distinct_states(Life(Trace(Tree(), list(self.NAMES)), "posix", (), since=13), tally))
+        tally = Counters(most=most)
+        states = list(distinct_states(CrashedRun(Trace(Tree(), list(self.NAMES)), "posix", (), since=13), tally))
         assert (len(states), tally.skipped) == (min(most, 2**13), 0 if most == math.inf else 2**13 - most)
 
 

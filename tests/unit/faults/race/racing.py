@@ -7,8 +7,8 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-from pytest_wfstate.faults.race.schedule import Run
-from pytest_wfstate.faults.race.search import Search
+from pytest_wfstate.faults.race.schedule import ScheduleRun
+from pytest_wfstate.faults.race.search import ScheduleSearch
 from pytest_wfstate.faults.race.stepping import By
 from pytest_wfstate.faults.race.threads import Threads
 
@@ -22,14 +22,14 @@ def explored(
     preemptions: int = 1,
     timeout: float = 20,
     seen: Callable[[Any], Any] = lambda shared: shared,
-) -> list[tuple[Run, Any]]:
+) -> list[tuple[ScheduleRun, Any]]:
     """Run all schedules; give each with what is to be seen of the shared object then."""
     threads = Threads(setup, clients, timeout, by=by)
     with contextlib.closing(threads):
-        return [(run, seen(threads.shared)) for run in Search(threads, preemptions)]
+        return [(run, seen(threads.shared)) for run in ScheduleSearch(threads, preemptions)]
 
 
-def results(found: list[tuple[Run, Any]]) -> set[tuple[Any, ...]]:
+def results(found: list[tuple[ScheduleRun, Any]]) -> set[tuple[Any, ...]]:
     return {tuple(run.results[client] for client in sorted(run.results)) for run, _ in found}
 
 

@@ -16,19 +16,19 @@ import pytest
 
 from pytest_wfstate import FilePausedStore, samples
 from pytest_wfstate.faults.disk.home import Home, memory_home
-from pytest_wfstate.faults.race.processes import Processes
+from pytest_wfstate.faults.race.processes import ClientProcesses
 from pytest_wfstate.faults.race.schedule import (
-    Failed,
+    Access,
+    ClientFailed,
     Killed,
-    Run,
-    Touch,
+    ScheduleRun,
+    TraceKeys,
     Turn,
-    Words,
-    killed,
+    death_of,
     preemptions,
     turns_taken,
 )
-from pytest_wfstate.faults.race.search import Search
+from pytest_wfstate.faults.race.search import ScheduleSearch
 
 Client = Callable[[Path], Any]
 
@@ -47,17 +47,17 @@ def explored(
     prune: bool = True,
     timeout: float = 20,
     mortal: bool = False,
-) -> list[tuple[Run, dict[str, Any]]]:
+) -> list[tuple[ScheduleRun, dict[str, Any]]]:
     """Run all schedules; give each with what it left."""
-    start, all_of_them = home.content(), Processes(home, clients, timeout, mortal=mortal)
+    start, all_of_them = home.content(), ClientProcesses(home, clients, timeout, mortal=mortal)
     try:
-        return [(run, home.content()) for run in Search(all_of_them, preemptions, prune)]
+        return [(run, home.content()) for run in ScheduleSearch(all_of_them, preemptions, prune)]
     finally:
         all_of_them.close()
         home.build(start, {})
 
 
-def left(found: list[tuple[Run, dict[str, Any]]]) -> set[Any]:
+def left(found: list[tuple[ScheduleRun, dict[str, Any]]]) -> set[Any]:
     return {content["n"] for _, content in found}
 
 
@@ -129,10 +129,10 @@ class TestSchedules:
         found = explored(home, remove, remove)
         errors = [run.results[number] for run, _ in found for number in (0, 1) if run.results[number] is not None]
         assert errors
-        assert all(isinstance(one, Failed) and isinstance(one.error, FileNotFoundError) for one in errors)
+        assert all(isinstance(one, ClientFailed) and isinstance(one.error, FileNotFoundError) for one in errors)
 
     def test_each_turn_has_the_line_that_asked_for_it(self, home: Home) -> None:
-        clients = Processes(home, [add_one, add_one])
+        clients = ClientProcesses(home, [add_one, add_one])
         run = clients.run((), lines=True)
         clients.close()
         assert [str(turn.touch) for turn in run.turns[:4]] == ["open n", "read n", "open n", "write n"]
@@ -153,7 +153,7 @@ class TestDeaths:
         found = explored(home, add_one, add_one, preemptions=0, mortal=True)
         assert all(not isinstance(run.results[1], Killed) or not isinstance(run.results[0], Killed) for run, _ in found)
         died = {type(run.results[1]) for run, _ in found if run.results[0] == Killed() and run.choices[0] == 0}
-        assert died == {Failed}  # of int(""), what the dead one has left
+        assert died == {ClientFailed}  # of int(""), what the dead one has left
 
     def test_a_death_frees_the_lock(self, home: Home) -> None:
         found = explored(home, add_one_under_lock, add_one_under_lock, preemptions=1, prune=False, mortal=True)
@@ -166,12 +166,12 @@ class TestDeaths:
         assert not any(run.stuck for run, _ in found)
 
     def test_a_schedule_with_a_death_can_be_run_again(self, home: Home) -> None:
-        clients = Processes(home, [add_one, add_one], mortal=True)
+        clients = ClientProcesses(home, [add_one, add_one], mortal=True)
         try:
-            first, again = (clients.run((0, 0, killed(0))) for _ in range(2))
+            first, again = (clients.run((0, 0, death_of(0))) for _ in range(2))
         finally:
             clients.close()
-        assert first.choices == again.choices == [0, 0, killed(0), 1, 1, 1, 1]
+        assert first.choices == again.choices == [0, 0, death_of(0), 1, 1, 1, 1]
         assert first.results == again.results == {0: Killed(), 1: 0}
 
 
@@ -206,7 +206,7 @@ class TestSleep:
 
 class TestStrayed:
     def test_a_schedule_that_cannot_be_followed_is_told(self, home: Home) -> None:
-        clients = Processes(home, [add_one, add_one])
+        clients = ClientProcesses(home, [add_one, add_one])
         followed, strayed = clients.run((0, 0, 1)), clients.run((0, 0, 0, 0, 0))
         clients.close()
         assert not followed.strayed
@@ -292,11 +292,11 @@ class TestPruning:
         assert len(explored(home, *clients)) < len(whole)
 
     def test_the_word_for_a_trace_is_that_of_all_its_orders(self) -> None:
-        def touch(key: int) -> Touch:
-            return Touch("write", str(key), writes=frozenset({("inode", key, "")}))
+        def touch(key: int) -> Access:
+            return Access("write", str(key), writes=frozenset({("inode", key, "")}))
 
         apart = [Turn(0, touch(1)), Turn(1, touch(2)), Turn(0, touch(3)), Turn(1, touch(4))]
-        words = Words()
+        words = TraceKeys()
         assert len({_word(words, order) for order in _orders(apart)}) == 1
         shared = [Turn(0, touch(1)), Turn(1, touch(1))]
         assert _word(words, shared) != _word(words, shared[::-1])
@@ -313,9 +313,9 @@ class TestFileStores:
         assert {tuple(sorted(run.results.values())) for run, _ in found} == {(False, True)}
 
 
-def _word(words: Words, turns: list[Turn]) -> Any:
+def _word(words: TraceKeys, turns: list[Turn]) -> Any:
     """Give the word for all of it."""
-    *_, last = words.of([*turns, Turn(0, Touch("end", ""))])
+    *_, last = words.of([*turns, Turn(0, Access("end", ""))])
     return last
 
 

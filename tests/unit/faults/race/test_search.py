@@ -13,8 +13,8 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from pytest_wfstate.faults.disk.home import Home, memory_home
-from pytest_wfstate.faults.race.processes import Processes
-from pytest_wfstate.faults.race.search import Search
+from pytest_wfstate.faults.race.processes import ClientProcesses
+from pytest_wfstate.faults.race.search import ScheduleSearch
 
 NAMES = st.sampled_from(["a", "b", "d/a"])
 
@@ -91,10 +91,10 @@ def home() -> Iterator[Home]:
 
 
 def outcomes(home: Home, clients: list[Any], *, prune: bool, mortal: bool) -> tuple[set[str], int]:
-    processes = Processes(home, clients, mortal=mortal)
+    processes = ClientProcesses(home, clients, mortal=mortal)
     start = home.content(), home.links()
     try:
-        search = Search(processes, 2 - mortal, prune)
+        search = ScheduleSearch(processes, 2 - mortal, prune)
         found = {str((sorted(run.results.items()), run.stuck, home.content())) for run in search}
     finally:
         processes.close()

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from pytest_wfstate.faults.race.storm import NAP, Broken, Deed, Program, Storm
+from pytest_wfstate.faults.race.storm import NAP, Program, Storm, TimedCall, WorkerLost
 
 
 @contextlib.contextmanager
@@ -49,7 +49,7 @@ def storm() -> Iterator[Callable[..., Storm]]:
 Make = Callable[..., Storm]
 
 
-def by_worker(deeds: list[Deed], worker: int) -> list[Deed]:
+def by_worker(deeds: list[TimedCall], worker: int) -> list[TimedCall]:
     return [deed for deed in deeds if deed.worker == worker]
 
 
@@ -100,5 +100,5 @@ def test_all_who_nap_wake_up(storm: Make) -> None:
     ],
 )
 def test_who_does_not_come_back_is_told(storm: Make, program: Program, told: str) -> None:
-    with pytest.raises(Broken, match=told):
+    with pytest.raises(WorkerLost, match=told):
         storm(program, 1, timeout=0.2 if program is waiting else 10).round([[7]])

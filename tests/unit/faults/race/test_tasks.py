@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from pytest_wfstate import MemoryEffectStore, samples
-from pytest_wfstate.faults.race.schedule import PROGRESS, Failed, Run, turns_taken
-from pytest_wfstate.faults.race.search import Search
+from pytest_wfstate.faults.race.schedule import PROGRESS, ClientFailed, ScheduleRun, turns_taken
+from pytest_wfstate.faults.race.search import ScheduleSearch
 from pytest_wfstate.faults.race.tasks import Tasks
 
 Client = Callable[[Any], Any]
@@ -25,13 +25,13 @@ def explored(
     preemptions: int = 2,
     timeout: float = 20,
     seen: Callable[[Any], Any] = lambda shared: shared,
-) -> list[tuple[Run, Any]]:
+) -> list[tuple[ScheduleRun, Any]]:
     """Run all schedules; give each with what is to be seen of the shared object then."""
     with contextlib.closing(Tasks(setup, clients, timeout)) as tasks:
-        return [(run, seen(tasks.shared)) for run in Search(tasks, preemptions)]
+        return [(run, seen(tasks.shared)) for run in ScheduleSearch(tasks, preemptions)]
 
 
-def results(found: list[tuple[Run, Any]]) -> set[tuple[Any, ...]]:
+def results(found: list[tuple[ScheduleRun, Any]]) -> set[tuple[Any, ...]]:
     assert not any(run.stuck or run.strayed or run.unseen for run, _ in found)
     return {tuple(run.results[client] for client in sorted(run.results)) for run, _ in found}
 
@@ -154,7 +154,7 @@ class TestSchedules:
             raise ValueError("no")
 
         for run, _ in explored(Claims, fails, claiming("claim", "b")):
-            assert isinstance(run.results[0], Failed)
+            assert isinstance(run.results[0], ClientFailed)
             assert repr(run.results[0].error) == "ValueError('no')"
             assert run.results[1] is True
 

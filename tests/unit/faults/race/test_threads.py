@@ -22,8 +22,8 @@ from typing import Any
 import pytest
 
 from pytest_wfstate import MemoryEffectStore, MemoryPausedStore, samples
-from pytest_wfstate.faults.race.schedule import PROGRESS, Failed, Turn, turns_taken
-from pytest_wfstate.faults.race.search import Search
+from pytest_wfstate.faults.race.schedule import PROGRESS, ClientFailed, Turn, turns_taken
+from pytest_wfstate.faults.race.search import ScheduleSearch
 from pytest_wfstate.faults.race.stepping import By
 from pytest_wfstate.faults.race.threads import Threads
 from tests.unit.faults.race import racing
@@ -75,7 +75,7 @@ class TestSteps:
             shared["c"] = 3
 
         found = explored(lambda: {"a": 1, "b": 2}, listing, adding, by="opcode")
-        errors = {str(run.results[0].error) for run, _ in found if isinstance(run.results[0], Failed)}
+        errors = {str(run.results[0].error) for run, _ in found if isinstance(run.results[0], ClientFailed)}
         assert errors == {"dictionary changed size during iteration"}
 
     def test_a_function_of_one_line_takes_a_turn_each_time(self) -> None:
@@ -203,7 +203,7 @@ class TestSchedules:
 
         def outcomes(prune: bool) -> set[str]:
             with contextlib.closing(Threads(LockedCounter, [one, other])) as threads:
-                return {repr(run.results[1]) for run in Search(threads, 3, prune)}
+                return {repr(run.results[1]) for run in ScheduleSearch(threads, 3, prune)}
 
         assert outcomes(prune=True) == outcomes(prune=False) >= {"[(1, 0), (1, 1)]"}
 

@@ -186,7 +186,7 @@ def test_a_real_call_is_made_once_though_recording_it_fails(log: Log) -> None:
         make()
         raise RuntimeError("a bug")
 
-    assert sqlite_vfs._Watch(log, None).observed("", "", observe, real, "call") == 17
+    assert sqlite_vfs._Watcher(log, None).observed("", "", observe, real, "call") == 17
     assert made == ["call"]
 
 
@@ -199,7 +199,7 @@ def test_a_real_call_is_made_once_though_a_signal_comes_meanwhile(log: Log) -> N
 
     before = signal.signal(signal.SIGUSR1, handle)
     real = ctypes.CDLL(None)["raise"]  # in C: Python sees the signal only when it is back
-    watch = sqlite_vfs._Watch(log, None)
+    watch = sqlite_vfs._Watcher(log, None)
     try:
         code = watch.observed("", "", lambda _watch, make, _number: make(), real, signal.SIGUSR1)
     finally:

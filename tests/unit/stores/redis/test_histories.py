@@ -14,9 +14,9 @@ import pytest
 from pytest_wfstate import LostConnection, Server
 from pytest_wfstate.contracts.base import Contract
 from pytest_wfstate.faults.servers.proxy import Proxy, When
-from pytest_wfstate.oracle.history import Entry, Failed, Outcome, Returned
+from pytest_wfstate.oracle.history import Entry, Errored, Outcome, Returned
 from pytest_wfstate.oracle.linearize import check
-from pytest_wfstate.oracle.model import REFUSALS, Specification, plain, refused
+from pytest_wfstate.oracle.model import REFUSALS, ReferenceModel, plain, refused
 from pytest_wfstate.suites import effects, paused, resume, runs, snapshots
 from tests.unit.stores.handles import call as called
 from tests.unit.stores.redis.scripts import EFFECTS, PAUSED, RESUME, RUNS, SNAPSHOTS, Call, Kind
@@ -41,7 +41,7 @@ def made(client: str, store: Any, one: Call) -> Entry:
     try:
         outcome = Returned(plain(called(store, name, *args)))
     except LostConnection as error:
-        outcome = Failed(str(error))
+        outcome = Errored(str(error))
     except REFUSALS as error:
         outcome = refused(error)
     return Entry(client, name, tuple(args), begin, time.perf_counter(), outcome)
@@ -61,7 +61,7 @@ class Worker(threading.Thread):
         for one in self._calls:
             self._harm()
             self.entries.append(made(self.name, self._store, one))
-            if isinstance(self.entries[-1].outcome, Failed):
+            if isinstance(self.entries[-1].outcome, Errored):
                 return
 
 
@@ -97,7 +97,7 @@ def test_connections_that_are_cut_again_and_again(
     with Proxy(redis_server.url) as proxy:
         harm = Cuts(proxy, chance)
         entries = play(kind, contract, proxy.url, redis_server, chance, [harm] * WORKERS)
-    assert check(entries, Specification(contract)) is None
+    assert check(entries, ReferenceModel(contract)) is None
 
 
 class Cuts:
@@ -120,7 +120,7 @@ class Cuts:
 def test_a_server_that_is_killed_among_calls(redis_server: Server, kind: Kind, contract: Contract, seed: int) -> None:
     harms: list[Callable[[], None]] = [Kills(redis_server, at=CALLS // 2), *[lambda: None] * (WORKERS - 1)]
     entries = play(kind, contract, redis_server.url, redis_server, random.Random(seed), harms)
-    assert check(entries, Specification(contract)) is None
+    assert check(entries, ReferenceModel(contract)) is None
 
 
 class Kills:

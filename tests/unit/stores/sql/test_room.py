@@ -10,17 +10,17 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from pytest_wfstate.stores.sql.room import Room
+from pytest_wfstate.stores.sql.room import FairSemaphore
 
 
-def waiting(room: Room, count: int) -> None:
+def waiting(room: FairSemaphore, count: int) -> None:
     """Come back when so many wait."""
     while len(room._waiting) != count:
         pass
 
 
 def test_no_more_have_a_place_than_there_are() -> None:
-    room, lock = Room(3), threading.Lock()
+    room, lock = FairSemaphore(3), threading.Lock()
     inside: list[int] = [0]
     most: list[int] = [0]
 
@@ -41,7 +41,7 @@ def test_no_more_have_a_place_than_there_are() -> None:
 
 
 def test_who_waits_is_served_in_turn_and_before_who_has_just_left() -> None:
-    room = Room(1)
+    room = FairSemaphore(1)
     served: list[str] = []
 
     def enter(name: str) -> None:
@@ -76,7 +76,7 @@ def stop() -> Iterator[Callable[[], None]]:
 
 
 def test_who_is_interrupted_while_it_waits_leaves_its_turn_to_others(stop: Callable[[], None]) -> None:
-    room = Room(1)
+    room = FairSemaphore(1)
     room.take()
     with ThreadPoolExecutor(1) as threads:
 
@@ -94,7 +94,7 @@ def test_who_is_interrupted_while_it_waits_leaves_its_turn_to_others(stop: Calla
 
 
 def test_who_is_interrupted_when_it_was_served_gives_its_place_back() -> None:
-    room = Room(1)
+    room = FairSemaphore(1)
     room.take()
     room._leave(threading.Lock())
     assert len(room._free) == 1
