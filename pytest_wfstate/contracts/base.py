@@ -70,33 +70,33 @@ class Operation:
     name: str
     arguments: Callable[[Sequence[str]], SearchStrategy[tuple[Any, ...]]]
     """Given some ids, arguments for hypothesis to choose from."""
-    changes: bool = False
+    mutates: bool = False
     """Whether it changes anything."""
     keywords: tuple[str, ...] = ()
     """Arguments that are given by name, and may be left out: they are the last ones."""
-    places: int = 1
+    positional: int = 1
     """How many arguments are given by place."""
     required: bool = False
     """Whether there is no store without it."""
     keys: Callable[..., Iterable[Hashable]] | None = None
     """Given the arguments, the ids that the call depends on or changes. None means all."""
-    share: Callable[[Any, Container[Any]], Any] | None = None
+    project: Callable[[Any, Container[Any]], Any] | None = None
     """Of an operation that depends on all ids: given its result and some ids, what the result tells of those, or `...`
     if nothing. With this, long histories are judged in parts, as if it were a call for each."""
-    cut_short: Callable[..., Iterable[Way]] | None = None
+    partial_effects: Callable[..., Iterable[Way]] | None = None
     """Given a handle of the reference and the arguments, what the call may come to if it dies, other than nothing or
     all of it. None means that there is nothing else: the call is atomic."""
-    invents: bool = False
+    generates_id: bool = False
     """Whether it returns an id that the store makes up, which must be new."""
 
     def __call__(self, *args: Any) -> Call:
         """Give a call of this method."""
-        return Call(self.name, args, self.keywords[: max(0, len(args) - self.places)])
+        return Call(self.name, args, self.keywords[: max(0, len(args) - self.positional)])
 
     def ways(self, handle: Any, args: tuple[Any, ...], *, died: bool) -> list[Way]:
         """Give all that a call may do, if it does anything."""
         whole: list[Way] = [lambda store: getattr(store, self.name)(*args)]
-        return [*whole, *self.cut_short(handle, *args)] if died and self.cut_short else whole
+        return [*whole, *self.partial_effects(handle, *args)] if died and self.partial_effects else whole
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -107,9 +107,9 @@ class Contract:
     operations: Sequence[Operation]
     reference: Callable[[Invented], Any]
     """Makes an empty reference: in memory, plain, and right. Its `handle()`, if it has one, opens another handle."""
-    record: Callable[[str, int], Call]
+    write: Callable[[str, int], Call]
     """Saves a record of this id; records of different numbers differ."""
-    looks: Callable[[Sequence[str]], Sequence[Call]]
+    reads: Callable[[Sequence[str]], Sequence[Call]]
     """Shows all that can be seen of these ids."""
     recovery: Call | None = None
     """What a worker does first when it starts, if anything."""
@@ -120,5 +120,5 @@ class Contract:
 
     def observe(self, ids: Sequence[str]) -> list[Call]:
         """Give the calls that show all there is: what only a recovery brings to light, too."""
-        looks = list(self.looks(ids))
+        looks = list(self.reads(ids))
         return [*looks, self.recovery, *looks] if self.recovery else looks

@@ -90,7 +90,7 @@ def scripts(operations: Sequence[Operation]) -> st.SearchStrategy[list[Step]]:
 
 def calls(operations: Sequence[Operation], ids: Sequence[str]) -> st.SearchStrategy[Call]:
     """Give calls about some ids; those that change something come more often."""
-    often = [*operations, *(one for one in operations if one.changes)]
+    often = [*operations, *(one for one in operations if one.mutates)]
     each = {one.name: one.arguments(ids).map(functools.partial(_call, one)) for one in often}
     return st.sampled_from([one.name for one in often]).flatmap(each.__getitem__)
 

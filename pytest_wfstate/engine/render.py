@@ -71,7 +71,7 @@ def _in_that_order(order: Sequence[Entry], wrong: Entry, specification: Referenc
     world = specification.start()
     for entry in order:
         world = next(iter(specification.step(world, entry)), world)
-    done = [f"{one.name} ({one.client})" for one in order if specification.changes(Call(one.name, one.args))]
+    done = [f"{one.name} ({one.client})" for one in order if specification.mutates(Call(one.name, one.args))]
     earlier = [f"{len(done) - _LAST:,} others"] if len(done) > _LAST else []
     told = ", ".join([*earlier, *done[-_LAST:]]) or "nothing"
     return f"after {told}: {wrong.name} gives {outcome_in_words(specification.expected(world, wrong))}"

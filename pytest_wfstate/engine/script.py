@@ -114,7 +114,7 @@ class ScriptRun:
         except Exception as error:
             self._note(error, f"{handle}.{call_in_words(call)}")
             raise
-        self.has_looked |= not self._specification.changes(call)
+        self.has_looked |= not self._specification.mutates(call)
         self.judge(handle, call, outcome, handles.driver.refusal)
 
     def _note(self, error: Exception, what: str) -> None:
@@ -138,10 +138,10 @@ class ScriptRun:
         if not after:
             why = [f"    it said: {said(refusal)[0]}"] if isinstance(outcome, Refused) and refusal else []
             raise Violation("\n".join([*self._told, _told(entry, call), *self._wanted(entry, call), *why]))
-        if self._specification.changes(call):  # what only looks, and saw the right thing, need not be read again
+        if self._specification.mutates(call):  # what only looks, and saw the right thing, need not be read again
             self._told.append(_told(entry, call) if outcome != Returned(None) else f"{handle}.{call_in_words(call)}")
         self.worlds = after
-        if isinstance(outcome, Returned) and self._specification.invents(call):
+        if isinstance(outcome, Returned) and self._specification.generates_id(call):
             self.made.append(outcome.value)
 
     def shows(self, look: Call) -> bool:
@@ -165,7 +165,7 @@ class ScriptRun:
 
     def _wanted(self, entry: Entry, call: Call) -> list[str]:
         expected = [self._specification.expected(world, entry) for world in self.worlds]
-        if self._specification.invents(call) and isinstance(expected[0], Returned):
+        if self._specification.generates_id(call) and isinstance(expected[0], Returned):
             return ["    expected: an id that is new"]
         wanted = dict.fromkeys(outcome_in_words(one) for one in expected)
         return [f"    expected: {' or '.join(wanted)}", *_difference(expected, entry.outcome)]

@@ -172,7 +172,7 @@ class StormRun:
         Raises:
             Broken: it does not work again.
         """
-        (look, *_), until = self._contract.looks(["server"]), now() + self._timeout
+        (look, *_), until = self._contract.reads(["server"]), now() + self._timeout
         while isinstance(outcome := _made(handles, "worker", look), Errored):
             if now() > until:
                 raise WorkerLost(
@@ -211,7 +211,7 @@ class StormRun:
         return any(began <= deed.end and ended >= self._done_at[deed.worker] for began, ended in self._outages)
 
     def _invents(self, entry: Entry) -> bool:
-        return self._contract[entry.name].invents
+        return self._contract[entry.name].generates_id
 
     def _with_naps(self, calls: Sequence[Call]) -> list[Any]:
         return [one for call in calls for one in ([NAP, call] if self._chance.random() < _NAPS else [call])]
@@ -226,7 +226,7 @@ class StormRun:
         self._last += [
             (call, outcome)
             for call, outcome in seen[last:]
-            if outcome is not None and self._contract[call.name].keys and not self._contract[call.name].changes
+            if outcome is not None and self._contract[call.name].keys and not self._contract[call.name].mutates
         ]
         return [
             Entry("afterwards", call.name, call.args, at + 1 + number, at + 1 + number, outcome)

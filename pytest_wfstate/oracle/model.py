@@ -86,12 +86,12 @@ class ReferenceModel:
     def step(self, world: ReferenceState, entry: Entry) -> Iterator[ReferenceState]:
         """Give every world that a call can lead to with the outcome it had."""
         operation = self._contract[entry.name]
-        if not operation.changes:
+        if not operation.mutates:
             if not entry.has_result or self._is_alike(self._outcome(dict(world.handles), entry), entry.outcome):
                 yield world
             return
         seen = entry.outcome.value if isinstance(entry.outcome, Returned) else None
-        if operation.invents and seen is not None and world.knows(seen):
+        if operation.generates_id and seen is not None and world.knows(seen):
             return
         for way in self._ways(world, entry):
             self._invented.give(seen)
@@ -105,17 +105,17 @@ class ReferenceModel:
         self._invented.give(None)
         return self._outcome(world.copy(), entry)
 
-    def changes(self, call: Call) -> bool:
+    def mutates(self, call: Call) -> bool:
         """Tell whether a call can change anything."""
-        return self._contract[call.name].changes
+        return self._contract[call.name].mutates
 
-    def invents(self, call: Call) -> bool:
+    def generates_id(self, call: Call) -> bool:
         """Tell whether a call returns an id that the store makes up."""
-        return self._contract[call.name].invents
+        return self._contract[call.name].generates_id
 
     def _ways(self, world: ReferenceState, entry: Entry) -> list[Way]:
         operation, died = self._contract[entry.name], not entry.must_have_happened
-        handle = self._handle(world.copy(), entry.client) if died and operation.cut_short else None
+        handle = self._handle(world.copy(), entry.client) if died and operation.partial_effects else None
         return operation.ways(handle, entry.args, died=died)
 
     def _outcome(self, handles: dict[str, Any], entry: Entry, way: Way | None = None) -> Outcome:

@@ -33,7 +33,7 @@ def shares(entries: Sequence[Entry], contract: Contract) -> list[list[Entry]]:
     It is for histories too long to be judged whole: a list may have seen one id sooner than another, and a recovery
     may have come to them one by one.
     """
-    if any(contract[entry.name].keys is None and contract[entry.name].share is None for entry in entries):
+    if any(contract[entry.name].keys is None and contract[entry.name].project is None for entry in entries):
         return [list(entries)]
     of_all = [entry for entry in entries if contract[entry.name].keys is None]
     others = [entry for entry in entries if contract[entry.name].keys is not None]
@@ -64,14 +64,14 @@ def _in_one(some: Iterable[list[Entry]]) -> list[Entry]:
 
 
 def _share(entry: Entry, operation: Operation, ids: Container[Any]) -> Entry:
-    if operation.share is None or not isinstance(entry.outcome, Returned):
+    if operation.project is None or not isinstance(entry.outcome, Returned):
         return entry
-    share = operation.share(entry.outcome.value, ids)
+    share = operation.project(entry.outcome.value, ids)
     return dataclasses.replace(entry, outcome=Forgotten() if share is ... else Returned(share))
 
 
 def _keys(entry: Entry, contract: Contract) -> list[Hashable]:
     operation = contract[entry.name]
     assert operation.keys is not None
-    made = [entry.outcome.value] if operation.invents and isinstance(entry.outcome, Returned) else []
+    made = [entry.outcome.value] if operation.generates_id and isinstance(entry.outcome, Returned) else []
     return [*operation.keys(*entry.args), *made]

@@ -41,16 +41,16 @@ class Suite(ClauseContext):
 
     @clause("core", "What was saved is loaded equal.")
     def test_save_load(self) -> None:
-        self._play([self.contract.record("a", 1), *self._looks("a", "b")])
+        self._play([self.contract.write("a", 1), *self._looks("a", "b")])
 
     @clause("core", "Saving again replaces the record.")
     def test_save_replaces(self) -> None:
-        record = self.contract.record
+        record = self.contract.write
         self._play([record("a", 1), record("b", 1), record("a", 2), *self._looks("a", "b")])
 
     @clause("core", "A restart loses nothing.")
     def test_save_survives_restart(self) -> None:
-        record = self.contract.record
+        record = self.contract.write
         self._play(
             [
                 record("a", 1),
@@ -65,7 +65,7 @@ class Suite(ClauseContext):
 
     @clause("safe", "What one handle saved, every other handle sees at once.")
     def test_handles_see_each_other(self) -> None:
-        record, looks = self.contract.record, self._looks("a")
+        record, looks = self.contract.write, self._looks("a")
         seen = [second_handle(look) for look in looks]
         # Each handle has looked, and changed nothing since, when the other one saves.
         self._play([record("a", 1), *seen, record("a", 2), *looks, *seen, second_handle(record("a", 3)), *looks, *seen])
@@ -84,12 +84,12 @@ class Suite(ClauseContext):
 
     @clause("safe", "A record may have any text for an id.", "input")
     def test_ids_any_text(self) -> None:
-        record = self.contract.record
+        record = self.contract.write
         self._play_each([record(one, 1), *self._looks(one), RESTART, *self._looks(one)] for one in inputs.GOOD_IDS)
 
     @clause("safe", "Two ids never share a record, whatever characters they hold.", "input")
     def test_ids_never_collide(self) -> None:
-        record = self.contract.record
+        record = self.contract.write
         self._play_each(
             [record(one, 1), *looks, record(other, 2), *looks, RESTART, *looks]
             for one, other in inputs.PAIRS
@@ -103,25 +103,25 @@ class Suite(ClauseContext):
             home = self._home()
             outside = inputs.everything_beside(home)
             with self._handles(home) as handles:
-                for call in [self.contract.record(one, 1), *self.contract.looks([one])]:
+                for call in [self.contract.write(one, 1), *self.contract.reads([one])]:
                     handles.outcome(FIRST, call)
             new = sorted(inputs.everything_beside(home) - outside)
             if new:
                 name = new[0].relative_to(home.parent)
                 raise Violation(
-                    f"{self._title}\n\n{call_in_words(self.contract.record(one, 1))} wrote outside of home: ../{name}"
+                    f"{self._title}\n\n{call_in_words(self.contract.write(one, 1))} wrote outside of home: ../{name}"
                 )
 
     @clause("safe", "What cannot be an id is refused.", "input")
     def test_ids_refused(self) -> None:
         for one in inputs.BAD_IDS:
-            self._play([self.contract.looks([one])[-1], self.contract.record("a", 1), *self._looks("a")])
+            self._play([self.contract.reads([one])[-1], self.contract.write("a", 1), *self._looks("a")])
 
     @clause("safe", "What the caller does to a record after saving it does not change what is stored.")
     def test_aliasing_saved(self) -> None:
         with self._handles(self._home()) as handles:
             play = self._begin()
-            call = self.contract.record("a", 1)
+            call = self.contract.write("a", 1)
             play.all(handles, [call])
             expected = [self._specification.restart(world) for world in play.worlds]
             inputs.disturb(call.args)
@@ -131,8 +131,8 @@ class Suite(ClauseContext):
     @clause("safe", "What the caller does to a record that was loaded does not change what is stored.")
     def test_aliasing_loaded(self) -> None:
         with self._handles(self._home()) as handles:
-            play, looks = self._begin(), self.contract.looks(["a"])
-            play.all(handles, [self.contract.record("a", 1)])
+            play, looks = self._begin(), self.contract.reads(["a"])
+            play.all(handles, [self.contract.write("a", 1)])
             for look in looks:
                 inputs.disturb(self._driver.call(handles[FIRST], look))
             play.all(handles, [*looks, *(second_handle(look) for look in looks)])
@@ -141,7 +141,7 @@ class Suite(ClauseContext):
     def test_corrupt_is_loud(self) -> None:
         for harm in (cut, block):
             with corrupted(self, harm) as (handles, play):
-                for look in self.contract.looks(["a"]):
+                for look in self.contract.reads(["a"]):
                     if look.args and play.shows(look):  # else it does not ask for this record alone
                         must_raise(self, handles, look)
 
@@ -181,7 +181,7 @@ class Suite(ClauseContext):
 
     def _forgotten(self) -> list[str]:
         """Name the fields that `normalise` forgets."""
-        records = [one for one in self.contract.record("a", 1).args if isinstance(one, BaseModel)]
+        records = [one for one in self.contract.write("a", 1).args if isinstance(one, BaseModel)]
         pairs = [(plain(one), plain(one, self.normalise)) for one in records]
         return [name for whole, rest in pairs for name in whole if name not in rest or whole[name] != rest[name]]
 

@@ -119,7 +119,7 @@ class ClauseContext:
             pytest.skip(f"does not apply to medium {self.medium!r}: {why}")
 
     def _looks(self, *ids: str) -> list[Call]:
-        return list(self.contract.looks(ids))
+        return list(self.contract.reads(ids))
 
     def _play(self, lines: Sequence[Step | Later]) -> None:
         """Make calls on the store and on the reference."""
@@ -149,7 +149,7 @@ class ClauseContext:
     def _is_aside(self, call: Call) -> bool:
         """Tell whether a script makes a call only to see what others did. If it is not offered, it can be left out."""
         operation = self.contract[call.name]
-        only_looks = not operation.changes or call is self.contract.recovery
+        only_looks = not operation.mutates or call is self.contract.recovery
         return only_looks and self._topic not in operation.name.split("_")
 
     def _say_what_was_left_out(self, play: ScriptRun) -> None:

@@ -38,10 +38,10 @@ def _one(task_id: str, *_: Any) -> list[str]:
     return [task_id]
 
 
-SAVE = Operation("save_checkpoint", _saved, changes=True, required=True, keys=lambda checkpoint: [checkpoint.task_id])
+SAVE = Operation("save_checkpoint", _saved, mutates=True, required=True, keys=lambda checkpoint: [checkpoint.task_id])
 LOAD = Operation("load_checkpoint", _task, required=True, keys=_one)
-MARK = Operation("mark_step_complete", _marked, changes=True, places=3, keys=_one)
-DELETE = Operation("delete_checkpoint", _task, changes=True, keys=_one)
+MARK = Operation("mark_step_complete", _marked, mutates=True, positional=3, keys=_one)
+DELETE = Operation("delete_checkpoint", _task, mutates=True, keys=_one)
 
 
 def checkpoint(task_id: str, steps: int = 1, **fields: Any) -> WorkflowCheckpoint:
@@ -71,7 +71,7 @@ def third(call: Call) -> ViaHandle:
     return ViaHandle("third", call)
 
 
-def _looks(ids: Sequence[str]) -> list[Call]:
+def _reads(ids: Sequence[str]) -> list[Call]:
     return [LOAD(one) for one in ids]
 
 
@@ -86,8 +86,8 @@ EFFECTS = Contract(
     "effects",
     [SAVE, LOAD, MARK, DELETE],
     reference=lambda invented: MemoryEffectStore(clock=invented.time),
-    record=save,
-    looks=_looks,
+    write=save,
+    reads=_reads,
 )
 
 A = save("a", 1)

@@ -45,21 +45,21 @@ def _one(run_id: str) -> list[str]:
     return [run_id]
 
 
-SAVE = Operation("save", _saved, changes=True, required=True, keys=lambda paused: [paused.run_id])
+SAVE = Operation("save", _saved, mutates=True, required=True, keys=lambda paused: [paused.run_id])
 LOAD = Operation("load", _run, required=True, keys=_one)
-CLAIM = Operation("claim", _run, changes=True, keys=_one)
+CLAIM = Operation("claim", _run, mutates=True, keys=_one)
 RECOVER = Operation(
     "recover_orphaned",
     lambda _: st.sampled_from([(), (_LONG,)]),
-    changes=True,
-    places=0,
+    mutates=True,
+    positional=0,
     keywords=("older_than",),
-    cut_short=_some,
-    share=lambda *_: ...,
+    partial_effects=_some,
+    project=lambda *_: ...,
 )
-COMPLETE = Operation("complete", _run, changes=True, keys=_one)
-REMOVE = Operation("remove", _run, changes=True, keys=_one)
-LIST = Operation("list", lambda _: st.just(()), share=lambda paused, ids: [one for one in paused if one in ids])
+COMPLETE = Operation("complete", _run, mutates=True, keys=_one)
+REMOVE = Operation("remove", _run, mutates=True, keys=_one)
+LIST = Operation("list", lambda _: st.just(()), project=lambda paused, ids: [one for one in paused if one in ids])
 
 
 def save(run_id: str, iterations: int = 1, **fields: Any) -> Call:
@@ -76,7 +76,7 @@ def _lines(*lines: Step | Tick) -> tuple[Any, ...]:
     return lines  # mypy has no type for a plain tuple of them
 
 
-def _looks(ids: Sequence[str]) -> list[Call]:
+def _reads(ids: Sequence[str]) -> list[Call]:
     return [LIST(), *(LOAD(one) for one in ids)]
 
 
@@ -92,8 +92,8 @@ PAUSED = Contract(
     "paused",
     [SAVE, LOAD, CLAIM, RECOVER, COMPLETE, REMOVE, LIST],
     reference=lambda invented: MemoryPausedStore(clock=invented.time),
-    record=save,
-    looks=_looks,
+    write=save,
+    reads=_reads,
     recovery=RECOVER(),
 )
 
@@ -353,7 +353,7 @@ class PausedSuite(Suite):
     @clause("safe", "Two ids never share a claim, whatever characters they hold.", "input")
     def test_ids_claims_never_collide(self) -> None:
         def lines(one: str, other: str) -> list[Step]:
-            claimed = [save(one), save(other, 2), CLAIM(one), *_looks([one, other])]
+            claimed = [save(one), save(other, 2), CLAIM(one), *_reads([one, other])]
             return [*claimed, COMPLETE(other), CLAIM(other), RESTART, *PAUSED.observe([one, other])]
 
         self._play_each(itertools.starmap(lines, [*inputs.PAIRS, ("run", "run.inflight")]))

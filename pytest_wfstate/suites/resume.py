@@ -38,9 +38,9 @@ def _one(run_id: str) -> list[str]:
     return [run_id]
 
 
-SAVE = Operation("save", _saved, changes=True, required=True, keys=lambda point: [point.run_id])
+SAVE = Operation("save", _saved, mutates=True, required=True, keys=lambda point: [point.run_id])
 LOAD = Operation("load", _run, required=True, keys=_one)
-DELETE = Operation("delete", _run, changes=True, keys=_one)
+DELETE = Operation("delete", _run, mutates=True, keys=_one)
 
 
 def save(run_id: str, step: int = 1, **fields: Any) -> Call:
@@ -48,7 +48,7 @@ def save(run_id: str, step: int = 1, **fields: Any) -> Call:
     return SAVE(samples.resume_point(run_id, step=step, **fields))
 
 
-def _looks(ids: Sequence[str]) -> list[Call]:
+def _reads(ids: Sequence[str]) -> list[Call]:
     return [LOAD(one) for one in ids]
 
 
@@ -63,8 +63,8 @@ RESUME = Contract(
     "resume",
     [SAVE, LOAD, DELETE],
     reference=lambda invented: MemoryResumeStore(clock=invented.time),
-    record=save,
-    looks=_looks,
+    write=save,
+    reads=_reads,
 )
 
 A = save("a", 1)

@@ -44,13 +44,13 @@ def _one(run_id: str, *_: Any) -> list[str]:
     return [run_id]
 
 
-CREATE = Operation("create_run", _created, changes=True, required=True, keys=lambda state: [state.run_task_id])
+CREATE = Operation("create_run", _created, mutates=True, required=True, keys=lambda state: [state.run_task_id])
 GET = Operation("get_run", _run, required=True, keys=_one)
-UPDATE = Operation("update_context", _updated, changes=True, places=2, keys=_one)
-DELETE = Operation("delete_run", _run, changes=True, keys=_one)
-UPSERT = Operation("upsert_step", _upserted, changes=True, places=2, keys=_one)
+UPDATE = Operation("update_context", _updated, mutates=True, positional=2, keys=_one)
+DELETE = Operation("delete_run", _run, mutates=True, keys=_one)
+UPSERT = Operation("upsert_step", _upserted, mutates=True, positional=2, keys=_one)
 STEP = Operation(
-    "get_step", lambda ids: st.sampled_from([(one, name) for one in ids for name in _STEPS]), places=2, keys=_one
+    "get_step", lambda ids: st.sampled_from([(one, name) for one in ids for name in _STEPS]), positional=2, keys=_one
 )
 STEPS = Operation("list_steps", _run, keys=_one)
 
@@ -78,7 +78,7 @@ def _look(run_id: str, steps: Sequence[str] = ()) -> list[Call]:
     return [STEPS(run_id), *(STEP(run_id, one) for one in steps), GET(run_id)]
 
 
-def _looks(ids: Sequence[str]) -> list[Call]:
+def _reads(ids: Sequence[str]) -> list[Call]:
     return [call for one in ids for call in _look(one)]
 
 
@@ -86,8 +86,8 @@ RUNS = Contract(
     "runs",
     [CREATE, GET, UPDATE, DELETE, UPSERT, STEP, STEPS],
     reference=lambda invented: MemoryRunStore(clock=invented.time),
-    record=create,
-    looks=_looks,
+    write=create,
+    reads=_reads,
 )
 
 A = create("a", 1)
@@ -101,7 +101,7 @@ UPDATE_A = update("a", 7)
 DELETE_A = DELETE("a")
 LOOK_A = _look("a")
 LOOK_FETCH = _look("a", ["fetch"])
-LOOKS = _looks(["a", "b"])
+LOOKS = _reads(["a", "b"])
 FALSY: list[Any] = [{}, [], 0, 0.0, False, "", None]
 NO_NUMBERS = (math.nan, math.inf, -math.inf)
 LONG_AGO = datetime.datetime(1999, 12, 31, 23, 59, 59, 999000, tzinfo=datetime.UTC)
@@ -220,7 +220,7 @@ class RunSuite(Suite):
         *(create("a", created_at=samples.MOMENT, updated_at=LONG_AGO), *LOOK_A),
     )
     test_create_others = script(
-        "safe", "To create a run touches no other.", B, FETCH_B, create("aa"), A, A2, *_looks(["b", "aa"])
+        "safe", "To create a run touches no other.", B, FETCH_B, create("aa"), A, A2, *_reads(["b", "aa"])
     )
     test_create_framework_fields = script(
         "safe",
@@ -282,7 +282,7 @@ class RunSuite(Suite):
         *LOOK_A,
     )
     test_update_others = script(
-        "safe", "An update touches no other run.", A, B, create("aa"), UPDATE_A, *_looks(["b", "aa"])
+        "safe", "An update touches no other run.", A, B, create("aa"), UPDATE_A, *_reads(["b", "aa"])
     )
     test_update_newest = script(
         "safe",
@@ -318,9 +318,9 @@ class RunSuite(Suite):
     test_upsert_others = script(
         "safe",
         "A step is that of one run: one of the same name in another is left alone.",
-        *(FETCH, FETCH_B, upsert("aa", "fetch", 3), FETCH2, *_looks(["a", "b", "aa"])),
+        *(FETCH, FETCH_B, upsert("aa", "fetch", 3), FETCH2, *_reads(["a", "b", "aa"])),
         RESTART,
-        *_looks(["a", "b", "aa"]),
+        *_reads(["a", "b", "aa"]),
     )
     test_upsert_seen_at_once = script(
         "safe",
@@ -384,9 +384,9 @@ class RunSuite(Suite):
         "To delete a run touches no other.",
         *(call for one in ("a", "b", "aa", "a-b", "a.b", "A") for call in (create(one), upsert(one))),
         DELETE_A,
-        *_looks(["b", "aa", "a-b", "a.b", "A"]),
+        *_reads(["b", "aa", "a-b", "a.b", "A"]),
         RESTART,
-        *_looks(["b", "aa", "a-b", "a.b", "A"]),
+        *_reads(["b", "aa", "a-b", "a.b", "A"]),
     )
     test_delete_then_create = script(
         "safe",

@@ -59,11 +59,11 @@ def _of_key(one: CheckpointKey, *_: Any) -> list[str]:
     return [one.run_id]
 
 
-SAVE = Operation("save", _saved, changes=True, required=True, keys=lambda snapshot: _of_key(snapshot.key))
+SAVE = Operation("save", _saved, mutates=True, required=True, keys=lambda snapshot: _of_key(snapshot.key))
 LOAD = Operation("load", lambda ids: st.sampled_from([(one,) for one in _keys(ids)]), required=True, keys=_of_key)
-LATEST = Operation("latest", _run, places=2, keys=_of_run)
-LIST = Operation("list", _run, places=2, keys=_of_run)
-FORK = Operation("fork", _forked, changes=True, places=2, keys=_of_key, invents=True)
+LATEST = Operation("latest", _run, positional=2, keys=_of_run)
+LIST = Operation("list", _run, positional=2, keys=_of_run)
+FORK = Operation("fork", _forked, mutates=True, positional=2, keys=_of_key, generates_id=True)
 
 
 def save(run_id: str, number: int = 1, super_step: int = _STEP, workflow_id: str = _WORKFLOW, **fields: Any) -> Call:
@@ -77,7 +77,7 @@ def _look(run_id: str, workflow_id: str = _WORKFLOW, steps: Sequence[int] = (_ST
     return [LIST(workflow_id, run_id), *loads, LATEST(workflow_id, run_id)]
 
 
-def _looks(ids: Sequence[str]) -> list[Call]:
+def _reads(ids: Sequence[str]) -> list[Call]:
     return [call for one in ids for call in _look(one)]
 
 
@@ -85,8 +85,8 @@ SNAPSHOTS = Contract(
     "snapshots",
     [SAVE, LOAD, LATEST, LIST, FORK],
     reference=lambda invented: MemorySnapshotStore(clock=invented.time, new_id=invented.id),
-    record=save,
-    looks=_looks,
+    write=save,
+    reads=_reads,
 )
 
 A = save("a", 1)
@@ -95,7 +95,7 @@ B = save("b", 1)
 LATER_A = save("a", 3, _LATER)
 LOOK_A = _look("a")
 LOOK_ZERO = _look("a", steps=[0])
-LOOKS = _looks(["a", "b"])
+LOOKS = _reads(["a", "b"])
 FORK_A = FORK(key("a"))
 EDITS = [("n", 99), ("new", {"list": [1, {"x": None}]})]
 NO_NUMBERS = (math.nan, math.inf, -math.inf)
@@ -188,7 +188,7 @@ class SnapshotSuite(Suite):
         *LOOK_A,
     )
     test_save_others = script(
-        "safe", "To save a snapshot touches no other run.", A, B, save("aa"), LATER_A, A2, *_looks(["b", "aa"])
+        "safe", "To save a snapshot touches no other run.", A, B, save("aa"), LATER_A, A2, *_reads(["b", "aa"])
     )
     test_save_step_zero = script(
         "safe",
@@ -279,7 +279,7 @@ class SnapshotSuite(Suite):
         *(A, FORK_A, lambda made: [save(made[0], 8, _LATER)], _last, RESTART, _last),
     )
     test_fork_survives_restart = script(
-        "safe", "A restart loses no fork.", A, FORK_A, FORK(key("a"), EDITS), RESTART, lambda made: _looks(made)
+        "safe", "A restart loses no fork.", A, FORK_A, FORK(key("a"), EDITS), RESTART, lambda made: _reads(made)
     )
     test_fork_seen_by_others = script(
         "safe",
@@ -310,12 +310,12 @@ class SnapshotSuite(Suite):
         "safe",
         "Each fork has an id that no run had before.",
         *(A, B, FORK_A, FORK_A, second_handle(FORK_A), FORK(key("b")), FORK(key("a"), EDITS)),
-        lambda made: _looks(made),
+        lambda made: _reads(made),
     )
     test_fork_new_id_after_restart = script(
         "safe",
         "A fork after a restart has an id that no run had before.",
-        *(A, FORK_A, RESTART, FORK_A, RESTART, FORK_A, lambda made: _looks(made)),
+        *(A, FORK_A, RESTART, FORK_A, RESTART, FORK_A, lambda made: _reads(made)),
     )
     test_fork_workflow = script(
         "safe",

@@ -14,8 +14,7 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-from pytest_wfstate.faults.fork import fork
-from pytest_wfstate.faults.fork_pickle import dumps, loads
+from pytest_wfstate.faults.forking import dumps, fork, loads
 from pytest_wfstate.faults.real_clock import now
 from pytest_wfstate.faults.world.remote import TIMEOUT, WorldClient, WorldServer
 from pytest_wfstate.faults.world.world import Worlds

@@ -14,7 +14,7 @@ from pytest_wfstate.errors import WfstateError
 from pytest_wfstate.faults.crash.points import KillTrigger, Point
 from pytest_wfstate.faults.disk.home import Disk, Home
 from pytest_wfstate.faults.drive import call
-from pytest_wfstate.faults.fork import fork
+from pytest_wfstate.faults.forking import fork
 from pytest_wfstate.faults.real_clock import now
 from pytest_wfstate.faults.record.recording import recording
 from pytest_wfstate.faults.world.remote import TIMEOUT, Said, WorldClient, WorldServer

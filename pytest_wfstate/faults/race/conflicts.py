@@ -72,10 +72,10 @@ class Footprints:
             # dies later on.
             self._sees_deaths |= bool(run.mortal) and one.kind == "try lock"
         if new:
-            self._met = {one: True for one, is_met in self._met.items() if is_met}
+            self._met = {one: True for one, met in self._met.items() if met}
         return found
 
-    def is_met(self, footprint: Footprint) -> bool:
+    def may_conflict(self, footprint: Footprint) -> bool:
         """Tell whether another client can run into an operation before it is made."""
         if footprint not in self._met:
             self._met[footprint] = self._is_met(footprint)

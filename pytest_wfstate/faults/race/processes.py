@@ -16,8 +16,7 @@ from typing import Any, NamedTuple
 
 from pytest_wfstate.faults.disk.home import Content, Home
 from pytest_wfstate.faults.drive import call
-from pytest_wfstate.faults.fork import fork
-from pytest_wfstate.faults.fork_pickle import dumps, loads
+from pytest_wfstate.faults.forking import dumps, fork, loads
 from pytest_wfstate.faults.race.file_turns import MadeAccess, Turns, find_calls
 from pytest_wfstate.faults.race.schedule import (
     DEATH,
@@ -136,7 +135,7 @@ class _Course:
             elif wanted in enabled:
                 self._go(wanted, allowance, enabled)
             else:
-                self._run.strayed |= len(self._run.choices) < len(self._choices)
+                self._run.diverged |= len(self._run.choices) < len(self._choices)
                 self._go(enabled[0], _MOST, enabled)
 
     def _next(self) -> tuple[int, int]:

@@ -96,7 +96,7 @@ class ScheduleRun:
     """What each client had acknowledged."""
     stuck: str = ""
     """Why it did not come to its end, if it did not."""
-    strayed: bool = False
+    diverged: bool = False
     """Whether the clients did not do what they did before, so that the schedule could not be followed."""
     unseen: list[str] = dataclasses.field(default_factory=list)
 

@@ -281,7 +281,7 @@ class _RaceExploration:
             seen = ", ".join(dict.fromkeys(schedule.unseen))
             self.result.reasons.append(f"a client did what no turns can be taken at: {seen}")
             return None
-        if schedule.strayed:
+        if schedule.diverged:
             self.result.reasons.append(
                 "the clients do not do the same when they are run again in the same order, so their schedules cannot "
                 "be explored. Whatever they depend on besides their files, such as time or chance, must stand still"

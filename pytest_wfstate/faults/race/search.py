@@ -71,13 +71,13 @@ class ScheduleSearch:
         return not is_this
 
     def _leave(self, branch: Choices, cost: int, stopped: Footprint | None) -> None:
-        if stopped is None or not self.prune or self._footprints.is_met(stopped):
+        if stopped is None or not self.prune or self._footprints.may_conflict(stopped):
             self._add(cost, branch)
         else:
             self._parked.setdefault(stopped, []).append((cost, branch))
 
     def _unpark(self) -> None:
         """Add the switches that turn out to matter."""
-        for footprint in [one for one in self._parked if self._footprints.is_met(one)]:
+        for footprint in [one for one in self._parked if self._footprints.may_conflict(one)]:
             for cost, branch in self._parked.pop(footprint):
                 self._add(cost, branch)

@@ -20,8 +20,7 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from typing import Any
 
-from pytest_wfstate.faults.fork import fork
-from pytest_wfstate.faults.fork_pickle import dumps, loads
+from pytest_wfstate.faults.forking import dumps, fork, loads
 from pytest_wfstate.faults.real_clock import now
 
 __tracebackhide__ = True

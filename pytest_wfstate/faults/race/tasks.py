@@ -258,7 +258,7 @@ class ScheduledLoop(_EventLoop):  # type: ignore[misc]  # it has more members th
         going_on = run.choices[-1] if turn else 0
         client = self._choices[turn] if turn < len(self._choices) else going_on
         if client not in able:
-            run.strayed |= turn < len(self._choices)
+            run.diverged |= turn < len(self._choices)
             client = able[0]
         if self.progress[client].taken >= _MOST:
             raise Stuck(f"client {client + 1} took {_MOST:,} turns and did not come to its end")

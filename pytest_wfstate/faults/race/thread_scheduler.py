@@ -178,7 +178,7 @@ class ThreadScheduler:
         going_on = self.run.choices[-1] if turn else 0
         client = self._choices[turn] if turn < len(self._choices) else going_on
         if client not in able:
-            self.run.strayed |= turn < len(self._choices)
+            self.run.diverged |= turn < len(self._choices)
             client = able[0]
         self._enabled = able
         self.racers[client].is_late = self._waiting.pop(client, None) is not None

@@ -10,7 +10,7 @@ import threading
 from collections.abc import Callable, ItemsView, KeysView, ValuesView
 from typing import Any, NoReturn
 
-from pytest_wfstate.faults.fork_pickle import dumps, loads
+from pytest_wfstate.faults.forking import dumps, loads
 from pytest_wfstate.faults.real_clock import now
 from pytest_wfstate.faults.world.world import Worlds
 

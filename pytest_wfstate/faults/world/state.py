@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 from pytest_wfstate.errors import WfstateError
-from pytest_wfstate.faults.fork_pickle import dumps
+from pytest_wfstate.faults.forking import dumps
 
 _CONTAINERS = (list, dict, set, bytearray)
 _PLAIN = (*_CONTAINERS, int, float, str, bytes, bool, tuple, frozenset, type(None))

@@ -12,7 +12,7 @@ import inspect
 from collections.abc import Awaitable, Callable
 from typing import Any, Protocol
 
-from pytest_wfstate.faults.fork_pickle import loads
+from pytest_wfstate.faults.forking import loads
 from pytest_wfstate.faults.trace.log import Log
 from pytest_wfstate.faults.trace.ops import Effect
 from pytest_wfstate.faults.world.state import WorldState, alike

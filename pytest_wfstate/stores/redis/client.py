@@ -51,7 +51,7 @@ class RedisClient:
             LostConnection: the server cannot be reached, or did not answer.
             CorruptRecord: a key holds what is no part of any store.
         """
-        return self._twice(lambda: self._run(script, keys, args), keys[0], changes=False)
+        return self._retry_once(lambda: self._run(script, keys, args), keys[0], changes=False)
 
     def change(self, change: ChangeScript, keys: Sequence[str], args: Sequence[Argument] = ()) -> Any:
         """Run a script that changes something, once, and give what it returns, text as bytes.
@@ -66,11 +66,11 @@ class RedisClient:
             deadline = self._deadline(keys[0], begin) if next(sendings) else ""
             return self._run(change, keys, [*args, deadline])
 
-        return self._twice(call, keys[1], changes=True)
+        return self._retry_once(call, keys[1], changes=True)
 
     def get(self, *command: str) -> Any:
         """Run a command that only reads; the second word is its key."""
-        return self._twice(lambda: self._send(*command), command[1], changes=False)
+        return self._retry_once(lambda: self._send(*command), command[1], changes=False)
 
     def sent_nothing(self, error: BaseException) -> bool:
         """Tell whether a call, that has raised `error`, is known not to have been sent."""
@@ -99,7 +99,7 @@ class RedisClient:
         now: int = self._run(NOW, [key], [])
         return now + int(1000 * (REMEMBERED - _SLACK - (_seconds() - begin)))
 
-    def _twice(self, call: Callable[[], T], key: str, *, changes: bool) -> T:
+    def _retry_once(self, call: Callable[[], T], key: str, *, changes: bool) -> T:
         """Make a call, and once more if the connection was lost."""
         self._warn_once()
         lost: list[Exception] = []

@@ -49,7 +49,7 @@ class Database:
     def drop(self, schema: Schema) -> None:
         """Drop these tables, with all that is in them."""
         self.dialect.find()
-        self._twice(lambda: self._change_once(lambda transaction: schema.drop(transaction, str(self)), _SCHEMA))
+        self._retry_once(lambda: self._change_once(lambda transaction: schema.drop(transaction, str(self)), _SCHEMA))
         self.needs(schema)
 
     def ask(self, statement: Statement, values: Values) -> StatementResult:
@@ -67,7 +67,7 @@ class Database:
             LostConnection: as `write` does.
 
         """
-        if not self.dialect.alone_is_one_step:
+        if not self.dialect.autocommit_is_atomic:
             self.write(lambda transaction: transaction.execute(statement, values))
             return
         self._on_tables(lambda: self._change_alone(statement, values))
@@ -94,22 +94,22 @@ class Database:
         """
         self._make_tables()
         try:
-            return self._twice(attempt)
+            return self._retry_once(attempt)
         except DBAPIError as error:
             if not self.dialect.lacks_table(error):
                 raise
         self._is_made = False
         self._make_tables()
-        return self._twice(attempt)
+        return self._retry_once(attempt)
 
     def _make_tables(self) -> None:
         schema = self._schema
         if schema is None or self._is_made:
             return
         self.dialect.find()
-        if not self._twice(lambda: self._look(lambda transaction: schema.is_made(transaction, str(self)))):
+        if not self._retry_once(lambda: self._look(lambda transaction: schema.is_made(transaction, str(self)))):
             # Also if the connection is lost in COMMIT: what is made already is not made again.
-            self._twice(lambda: self._change(lambda transaction: schema.make(transaction, str(self)), _SCHEMA))
+            self._retry_once(lambda: self._change(lambda transaction: schema.make(transaction, str(self)), _SCHEMA))
         self._is_made = True
 
     def _look(self, work: Work[T]) -> T:
@@ -143,7 +143,7 @@ class Database:
             transaction.say(_COMMIT)
             return result
 
-    def _twice(self, attempt: Callable[[], T]) -> T:
+    def _retry_once(self, attempt: Callable[[], T]) -> T:
         """Make an attempt, and another one if the first has certainly changed nothing and may fare better."""
         try:
             return attempt()

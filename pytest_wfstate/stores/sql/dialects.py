@@ -44,7 +44,7 @@ class Dialect(Protocol):
     """Writes statements, with named values."""
     has_table: ClassVar[Statement]
     """Gives a row if there is a table called `name`."""
-    alone_is_one_step: ClassVar[bool]
+    autocommit_is_atomic: ClassVar[bool]
     """Whether a statement needs no transaction around it: nobody can lose the answer, and not know what came of it."""
 
     def find(self) -> None:
@@ -77,7 +77,7 @@ class Dialect(Protocol):
 class Sqlite:
     """SQLite: one writer at a time; a log (WAL) beside the database lets others read meanwhile."""
 
-    alone_is_one_step: ClassVar[bool] = True
+    autocommit_is_atomic: ClassVar[bool] = True
     insert: ClassVar[Callable[..., Any]] = staticmethod(sqlite.insert)
     writer: ClassVar[Writer] = pysqlite.dialect(paramstyle="named")
     has_table: ClassVar[Statement] = Statement(
@@ -154,7 +154,7 @@ class Sqlite:
 class Postgres:
     """PostgreSQL."""
 
-    alone_is_one_step: ClassVar[bool] = False
+    autocommit_is_atomic: ClassVar[bool] = False
     insert: ClassVar[Callable[..., Any]] = staticmethod(postgresql.insert)
     writer: ClassVar[Writer] = psycopg.dialect()  # type: ignore[no-untyped-call]
     # Asked of the catalogue itself: what knows a table by its name may not have heard yet that another has made it.

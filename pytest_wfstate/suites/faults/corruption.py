@@ -58,7 +58,7 @@ def corrupted(suite: ClauseContext, harm: Callable[[Path], None] = cut) -> Itera
 
     In the script that goes on there, `a` may be there or not, as long as nobody asks for it.
     """
-    home, record = suite._home(), suite.contract.record
+    home, record = suite._home(), suite.contract.write
     with suite._handles(home) as handles:
         play, without = suite._begin(), suite._begin()
         empty = files(home)

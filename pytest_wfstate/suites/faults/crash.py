@@ -158,7 +158,7 @@ class CrashRun:
             for call in plan:
                 outcome = handles.outcome(REOPENED, call)
                 play.judge(REOPENED, call, outcome, handles.driver.refusal)
-                if self._contract[call.name].changes:
+                if self._contract[call.name].mutates:
                     self._promise(call, outcome)
             play.all(handles, [RESTART, *self._looks, *made])
 
@@ -167,7 +167,7 @@ class CrashRun:
         offered = {call.name for call in self._looks}
         looks: list[Call] = []
         for one in made:
-            shown = [call for call in self._contract.looks([one]) if call.name in offered]
+            shown = [call for call in self._contract.reads([one]) if call.name in offered]
             looks += self._looks_at_made.setdefault(one, shown)
         return looks
 
@@ -182,7 +182,7 @@ class CrashRun:
         worlds = self._start
         for number, outcomes in enumerate(_lives(acked)):
             plan = self._scenario.calls if number == 0 else self._plan(acked)
-            changes = [call for call in plan if self._contract[call.name].changes] if number else list(plan)
+            changes = [call for call in plan if self._contract[call.name].mutates] if number else list(plan)
             worlds = self._lived(worlds, changes, outcomes)
         return worlds
 
@@ -218,7 +218,7 @@ class CrashRun:
         return self._memory[key]
 
     def _promise(self, call: Call, outcome: Outcome) -> None:
-        made = outcome.value if isinstance(outcome, Returned) and self._contract[call.name].invents else None
+        made = outcome.value if isinstance(outcome, Returned) and self._contract[call.name].generates_id else None
         self._ack(Acknowledged(call_in_words(call), outcome, made))
 
     def _checked(self, number: int, outcome: Outcome) -> Outcome:

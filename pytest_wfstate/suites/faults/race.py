@@ -197,7 +197,7 @@ class RaceRun:
         made = [
             entry.outcome.value
             for entry in before
-            if isinstance(entry.outcome, Returned) and self._contract[entry.name].invents
+            if isinstance(entry.outcome, Returned) and self._contract[entry.name].generates_id
         ]
         calls = [*self._observed, *self._looks_at(made)]
         with self._handles(home) as handles:
@@ -209,7 +209,7 @@ class RaceRun:
     def _looks_at(self, made: Sequence[str]) -> list[Call]:
         """Tell how to look at ids that the store has made up."""
         offered = {call.name for call in self._observed}
-        return [call for call in self._contract.looks(made) if call.name in offered]
+        return [call for call in self._contract.reads(made) if call.name in offered]
 
 
 def two_processes(handles: Callable[[Path], Handles], timeout: float) -> Storm:

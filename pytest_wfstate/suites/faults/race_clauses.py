@@ -43,7 +43,7 @@ def race_clauses(suite: Any) -> dict[str, Test]:
 
 
 def _changes(contract: Contract, racer: RaceRole) -> bool:
-    return any(contract[call.name].changes for call in racer.calls("a", 1))
+    return any(contract[call.name].mutates for call in racer.calls("a", 1))
 
 
 def _pair(one: str, other: str) -> Test:

@@ -20,8 +20,7 @@ from typing import Any
 from pytest_wfstate.engine.script import RESTART
 from pytest_wfstate.errors import Violation
 from pytest_wfstate.faults.crash.report import said
-from pytest_wfstate.faults.fork import fork
-from pytest_wfstate.faults.fork_pickle import dumps, loads
+from pytest_wfstate.faults.forking import dumps, fork, loads
 from pytest_wfstate.faults.servers.proxy import Proxy, When
 from pytest_wfstate.labs.crash import NotMeasured
 from pytest_wfstate.suites.context import ClauseContext

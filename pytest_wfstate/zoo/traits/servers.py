@@ -78,8 +78,8 @@ class _Forgetful(RedisClient):
 class _Optimist(RedisClient):
     """A client that hopes for the best."""
 
-    def _twice(self, call: Callable[[], Any], key: str, *, changes: bool) -> Any:
+    def _retry_once(self, call: Callable[[], Any], key: str, *, changes: bool) -> Any:
         try:
-            return call() if changes else super()._twice(call, key, changes=changes)
+            return call() if changes else super()._retry_once(call, key, changes=changes)
         except self._lost:
             return b"1"

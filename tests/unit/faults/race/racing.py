@@ -62,5 +62,5 @@ class LockedCounter(Counter):
 
 def counted(setup: Callable[[], Any], client: Client, by: By, preemptions: int) -> set[int]:
     found = explored(setup, client, client, by=by, preemptions=preemptions, seen=lambda counter: counter.n)
-    assert not any(run.strayed or run.stuck for run, _ in found)
+    assert not any(run.diverged or run.stuck for run, _ in found)
     return {n for _, n in found}

@@ -30,7 +30,7 @@ class TestLocks:
             setup, LockedCounter.add, LockedCounter.add, by=by, preemptions=1, seen=lambda counter: counter.n
         )
         assert {n for _, n in found} == {2}
-        assert not any(run.strayed or run.stuck or run.unseen for run, _ in found)
+        assert not any(run.diverged or run.stuck or run.unseen for run, _ in found)
         assert any(turn.blocked for run, _ in found for turn in run.turns)
 
     def test_a_turn_tells_the_locks_that_its_client_has(self) -> None:
@@ -154,7 +154,7 @@ class TestHandovers:
 
         found = explored(Box, Box.get, Box.put)
         assert results(found) == {("here", None)}
-        assert not any(run.stuck or run.strayed for run, _ in found)
+        assert not any(run.stuck or run.diverged for run, _ in found)
 
     def test_a_condition(self) -> None:
         class Box:

@@ -207,10 +207,10 @@ class TestSleep:
 class TestStrayed:
     def test_a_schedule_that_cannot_be_followed_is_told(self, home: Home) -> None:
         clients = ClientProcesses(home, [add_one, add_one])
-        followed, strayed = clients.run((0, 0, 1)), clients.run((0, 0, 0, 0, 0))
+        followed, diverged = clients.run((0, 0, 1)), clients.run((0, 0, 0, 0, 0))
         clients.close()
-        assert not followed.strayed
-        assert strayed.strayed
+        assert not followed.diverged
+        assert diverged.diverged
 
     def test_a_client_knows_its_turns(self, home: Home) -> None:
         def counting(home: Path) -> list[int]:

@@ -32,7 +32,7 @@ def explored(
 
 
 def results(found: list[tuple[ScheduleRun, Any]]) -> set[tuple[Any, ...]]:
-    assert not any(run.stuck or run.strayed or run.unseen for run, _ in found)
+    assert not any(run.stuck or run.diverged or run.unseen for run, _ in found)
     return {tuple(run.results[client] for client in sorted(run.results)) for run, _ in found}
 
 
@@ -142,11 +142,11 @@ class TestSchedules:
             runs = [tasks.run(choices) for _ in range(3)]
         assert all(run == runs[0] for run in runs)
         assert tuple(runs[0].choices[:3]) == choices
-        assert not runs[0].strayed
+        assert not runs[0].diverged
 
     def test_what_cannot_be_followed_is_told(self) -> None:
         with contextlib.closing(Tasks(Claims, [claiming("claim", "a"), claiming("claim", "b")])) as tasks:
-            assert tasks.run((0, 0, 0)).strayed
+            assert tasks.run((0, 0, 0)).diverged
 
     def test_what_a_client_raises_is_its_result(self) -> None:
         async def fails(_: Any) -> None:

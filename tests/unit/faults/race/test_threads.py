@@ -141,8 +141,8 @@ class TestSchedules:
 
     def test_what_cannot_be_followed_is_told(self) -> None:
         with contextlib.closing(Threads(Counter, [Counter.add, Counter.add])) as threads:
-            assert not threads.run((0, 1)).strayed
-            assert threads.run((0, 0, 0, 1)).strayed
+            assert not threads.run((0, 1)).diverged
+            assert threads.run((0, 0, 0, 1)).diverged
 
     def test_each_begins_anew(self) -> None:
         found = explored(Counter, Counter.add, Counter.add, seen=lambda counter: counter)

@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from pytest_wfstate.stores.sql.room import FairSemaphore
+from pytest_wfstate.stores.sql.fair_semaphore import FairSemaphore
 
 
 def waiting(room: FairSemaphore, count: int) -> None:

@@ -1,16 +1,25 @@
-"""Pickling between a process and its fork: classes and functions that are local to a test can cross, too.
+"""Fork a process, and pickle between it and its fork.
 
-pickle finds a class by its name, which is no way to find one that a function has made. But what was there before the
-fork has the same address on both sides.
+pickle finds a class by name, which fails for one made inside a test function. But whatever existed before the fork
+has the same address on both sides, so such classes and functions cross by address.
 """
 
 from __future__ import annotations
 
 import gc
 import io
+import os
 import pickle
 import types
+import warnings
 from typing import Any
+
+
+def fork() -> int:
+    """Fork, whatever threads there are: the child only does what it was made for, and ends."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # a fork of a process with threads
+        return os.fork()
 
 
 def dumps(value: Any) -> bytes:
