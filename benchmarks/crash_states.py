@@ -22,7 +22,7 @@ import notes
 from notes import STORES, Store, work
 
 from pytest_wfstate import Crash, Disk
-from pytest_wfstate.faults.crash.explorer import PROFILES
+from pytest_wfstate.faults.bounds import PROFILES
 from pytest_wfstate.faults.disk.home import Content, Home, memory_home
 from pytest_wfstate.labs.settings import Settings
 

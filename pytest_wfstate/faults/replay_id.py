@@ -15,7 +15,7 @@ import re
 from typing import Self, cast
 
 from pytest_wfstate.errors import WfstateError
-from pytest_wfstate.faults.disk.losses import Model
+from pytest_wfstate.faults.bounds import Model
 from pytest_wfstate.faults.race.schedule import Choices, death_of
 
 _DIAL = r"\d+\.\d+\.\d+"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from typing import Any, Literal
 
 
@@ -30,3 +31,8 @@ class Result:
     def progress(self) -> str:
         """Say how far it has come."""
         raise NotImplementedError
+
+
+def count(number: int) -> str:
+    """Say a number; of combinations there may be more than Python prints."""
+    return f"{number:,}" if number < 10**12 else f"about 10^{int(number.bit_length() * math.log10(2))}"

@@ -7,16 +7,16 @@ import copy
 from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
-from pytest_wfstate.faults.crash.explorer import CheckFails, CrashResult, CrashTask, Explorer, NotMeasured
+from pytest_wfstate.faults.bounds import MODELS, CheckFails, Model, NotMeasured
+from pytest_wfstate.faults.crash.explorer import CrashResult, CrashTask, Explorer
 from pytest_wfstate.faults.crash.io_errors import ERRORS, ErrorRun
 from pytest_wfstate.faults.crash.kill import NeverReached, kill
 from pytest_wfstate.faults.crash.points import Event, Point, need_point
 from pytest_wfstate.faults.crash.report import CrashBug, ErrorBug
 from pytest_wfstate.faults.disk.home import Disk, NoRealDisk
-from pytest_wfstate.faults.disk.losses import Model
-from pytest_wfstate.faults.disk.models import MODELS
 from pytest_wfstate.faults.drive import Steps, acall, arun, call, run
 from pytest_wfstate.faults.replay_id import TraceChanged
+from pytest_wfstate.faults.source import causing_line
 from pytest_wfstate.faults.trace.ops import Ack
 from pytest_wfstate.faults.world.state import CannotCopy
 from pytest_wfstate.faults.world.world import Worlds
@@ -209,7 +209,7 @@ class Crash(Lab):
                 kept = copy.deepcopy(value)
             except Exception as error:
                 raise CannotCopy(f"{value!r} cannot be acknowledged: it cannot be copied ({error}).") from error
-            self._worlds.log.add(Ack(kept, self._worlds.log.line()))
+            self._worlds.log.add(Ack(kept, causing_line()))
 
     def _points(self, workload: Workload, setup: Workload | None) -> Steps:
         return Explorer(self._task(workload, lambda _: None, setup, model="kill")).points()

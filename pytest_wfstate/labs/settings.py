@@ -10,9 +10,8 @@ from typing import Any, Literal
 
 import pytest
 
-from pytest_wfstate.faults.crash.explorer import PROFILES, Bounds, NotMeasured
+from pytest_wfstate.faults.bounds import PROFILES, Bounds, Model, NotMeasured
 from pytest_wfstate.faults.disk.home import Home, memory_home, need_real_disk
-from pytest_wfstate.faults.disk.losses import Model
 from pytest_wfstate.faults.replay_id import ReplayId, TraceChanged
 from pytest_wfstate.faults.result import Result
 

@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
-from pytest_wfstate.faults.crash.explorer import PROFILES, count
+from pytest_wfstate.faults.bounds import PROFILES
 from pytest_wfstate.faults.disk.home import Home
 from pytest_wfstate.faults.real_clock import now
 from pytest_wfstate.faults.replay_id import ReplayId
-from pytest_wfstate.faults.result import Result
+from pytest_wfstate.faults.result import Result, count
 from pytest_wfstate.labs.settings import Settings
 
 _PATIENCE = 1.0  # seconds before a live line is shown

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 from pytest_wfstate import samples
 from pytest_wfstate.contracts import WorkflowCheckpoint
-from pytest_wfstate.contracts.base import Call, Contract, Operation
+from pytest_wfstate.contracts.base import Call
 from pytest_wfstate.engine.script import RESTART, Tick, ViaHandle, second_handle
-from pytest_wfstate.engine.strategies import st
-from pytest_wfstate.stores.memory import MemoryEffectStore
+from pytest_wfstate.specs.effects import DELETE, EFFECTS, LOAD, MARK, SAVE, checkpoint, save
 from pytest_wfstate.suites import inputs
 from pytest_wfstate.suites.base import Suite
 from pytest_wfstate.suites.clauses import clause
@@ -18,43 +16,6 @@ from pytest_wfstate.suites.faults.corruption import corrupted, must_raise
 from pytest_wfstate.suites.faults.crash import Scenario
 from pytest_wfstate.suites.faults.race import RaceRole
 from pytest_wfstate.suites.scripts import script, timed
-
-
-def _task(ids: Sequence[str]) -> Any:
-    return st.tuples(st.sampled_from(ids))
-
-
-def _saved(ids: Sequence[str]) -> Any:
-    return st.sampled_from([(checkpoint(one, number),) for one in ids for number in range(2)])
-
-
-def _marked(ids: Sequence[str]) -> Any:
-    # use-0 is done in some of the checkpoints that are saved; one effect is not that of the tool call.
-    uses = [(use, samples.effect(use)) for use in ("use-0", "use-1", "use-2")]
-    return st.sampled_from([(one, *use) for one in ids for use in [*uses, ("use-1", samples.effect("use-2"))]])
-
-
-def _one(task_id: str, *_: Any) -> list[str]:
-    return [task_id]
-
-
-SAVE = Operation("save_checkpoint", _saved, mutates=True, required=True, keys=lambda checkpoint: [checkpoint.task_id])
-LOAD = Operation("load_checkpoint", _task, required=True, keys=_one)
-MARK = Operation("mark_step_complete", _marked, mutates=True, positional=3, keys=_one)
-DELETE = Operation("delete_checkpoint", _task, mutates=True, keys=_one)
-
-
-def checkpoint(task_id: str, steps: int = 1, **fields: Any) -> WorkflowCheckpoint:
-    """Make a checkpoint of a task that has come so far."""
-    uses = [f"use-{number}" for number in range(steps)]
-    log = [samples.effect(use) for use in uses]
-    usual = {"step_index": steps, "completed_tool_ids": set(uses), "side_effects_log": log}
-    return samples.checkpoint(task_id, **{**usual, **fields})
-
-
-def save(task_id: str, steps: int = 1, **fields: Any) -> Call:
-    """Save a checkpoint."""
-    return SAVE(checkpoint(task_id, steps, **fields))
 
 
 def mark(task_id: str, tool_use_id: str, **fields: Any) -> Call:
@@ -71,24 +32,12 @@ def third(call: Call) -> ViaHandle:
     return ViaHandle("third", call)
 
 
-def _reads(ids: Sequence[str]) -> list[Call]:
-    return [LOAD(one) for one in ids]
-
-
 def _unsound(task_id: str) -> WorkflowCheckpoint:
     """Make a checkpoint that was spoilt after it was made."""
     spoilt = checkpoint(task_id, 2)
     spoilt.side_effects_log.append("a note")  # type: ignore[arg-type]
     return spoilt
 
-
-EFFECTS = Contract(
-    "effects",
-    [SAVE, LOAD, MARK, DELETE],
-    reference=lambda invented: MemoryEffectStore(clock=invented.time),
-    write=save,
-    reads=_reads,
-)
 
 A = save("a", 1)
 B = save("b", 1)

@@ -9,7 +9,7 @@ import pytest
 from pytest_wfstate.engine.driver import NOT_OFFERED
 from pytest_wfstate.errors import Violation
 from pytest_wfstate.faults.race.report import RaceBug
-from pytest_wfstate.faults.trace.log import is_installed, is_users
+from pytest_wfstate.faults.source import is_installed, is_users
 from pytest_wfstate.labs.crash import CrashBug, ErrorBug, NotMeasured
 from pytest_wfstate.suites.base import Suite
 from pytest_wfstate.suites.clauses import LEVELS, Clause, clause_of

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import functools
 import itertools
 import math
-from collections.abc import Iterable, Sequence
 from typing import Any
 
-from pytest_wfstate import samples
-from pytest_wfstate.contracts.base import Call, Contract, Operation, Way
+from pytest_wfstate.contracts.base import Call
 from pytest_wfstate.contracts.paused import Workflow
 from pytest_wfstate.engine.script import RESTART, Step, Tick, second_handle
-from pytest_wfstate.engine.strategies import st
-from pytest_wfstate.stores.memory import MemoryPausedStore
+from pytest_wfstate.specs.paused import CLAIM, COMPLETE, LIST, LOAD, PAUSED, RECOVER, REMOVE, reads, save
 from pytest_wfstate.suites import inputs
 from pytest_wfstate.suites.base import Suite
 from pytest_wfstate.suites.clauses import clause
@@ -21,50 +17,6 @@ from pytest_wfstate.suites.faults.corruption import corrupted, must_raise
 from pytest_wfstate.suites.faults.crash import Scenario
 from pytest_wfstate.suites.faults.race import RaceRole
 from pytest_wfstate.suites.scripts import script, timed
-
-_LONG = 3600  # seconds: no claim of a test is that old, unless its clock is frozen
-
-
-def _some(handle: MemoryPausedStore, older_than: float | None = None) -> Iterable[Way]:
-    """A recovery is atomic for each run, not over all of them."""
-    runs = list(handle._inflight)
-    for size in range(1, len(runs)):
-        for some in itertools.combinations(runs, size):
-            yield functools.partial(MemoryPausedStore.recover_some, run_ids=some, older_than=older_than)
-
-
-def _run(ids: Sequence[str]) -> Any:
-    return st.tuples(st.sampled_from(ids))
-
-
-def _saved(ids: Sequence[str]) -> Any:
-    return st.sampled_from([(samples.paused(one, iterations=number),) for one in ids for number in range(3)])
-
-
-def _one(run_id: str) -> list[str]:
-    return [run_id]
-
-
-SAVE = Operation("save", _saved, mutates=True, required=True, keys=lambda paused: [paused.run_id])
-LOAD = Operation("load", _run, required=True, keys=_one)
-CLAIM = Operation("claim", _run, mutates=True, keys=_one)
-RECOVER = Operation(
-    "recover_orphaned",
-    lambda _: st.sampled_from([(), (_LONG,)]),
-    mutates=True,
-    positional=0,
-    keywords=("older_than",),
-    partial_effects=_some,
-    project=lambda *_: ...,
-)
-COMPLETE = Operation("complete", _run, mutates=True, keys=_one)
-REMOVE = Operation("remove", _run, mutates=True, keys=_one)
-LIST = Operation("list", lambda _: st.just(()), project=lambda paused, ids: [one for one in paused if one in ids])
-
-
-def save(run_id: str, iterations: int = 1, **fields: Any) -> Call:
-    """Save a paused run."""
-    return SAVE(samples.paused(run_id, iterations=iterations, **fields))
 
 
 def _paused(run_id: str, number: int) -> list[Call]:
@@ -76,10 +28,6 @@ def _lines(*lines: Step | Tick) -> tuple[Any, ...]:
     return lines  # mypy has no type for a plain tuple of them
 
 
-def _reads(ids: Sequence[str]) -> list[Call]:
-    return [LIST(), *(LOAD(one) for one in ids)]
-
-
 def _newer(workflow: Workflow) -> dict[str, Any]:
     """Give a workflow as a framework writes it that is newer than this package."""
     fields = workflow.model_dump(mode="json", by_alias=True)
@@ -87,15 +35,6 @@ def _newer(workflow: Workflow) -> dict[str, Any]:
         part["added"] = {"later": [1, None]}
     return fields
 
-
-PAUSED = Contract(
-    "paused",
-    [SAVE, LOAD, CLAIM, RECOVER, COMPLETE, REMOVE, LIST],
-    reference=lambda invented: MemoryPausedStore(clock=invented.time),
-    write=save,
-    reads=_reads,
-    recovery=RECOVER(),
-)
 
 A = save("a", 1)
 A2 = save("a", 2)
@@ -353,7 +292,7 @@ class PausedSuite(Suite):
     @clause("safe", "Two ids never share a claim, whatever characters they hold.", "input")
     def test_ids_claims_never_collide(self) -> None:
         def lines(one: str, other: str) -> list[Step]:
-            claimed = [save(one), save(other, 2), CLAIM(one), *_reads([one, other])]
+            claimed = [save(one), save(other, 2), CLAIM(one), *reads([one, other])]
             return [*claimed, COMPLETE(other), CLAIM(other), RESTART, *PAUSED.observe([one, other])]
 
         self._play_each(itertools.starmap(lines, [*inputs.PAIRS, ("run", "run.inflight")]))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,45 +10,14 @@ import pytest
 
 from pytest_wfstate import samples
 from pytest_wfstate.contracts import ResumePoint
-from pytest_wfstate.contracts.base import Call, Contract, Operation
 from pytest_wfstate.engine.handles import Handles
 from pytest_wfstate.engine.script import RESTART, second_handle
-from pytest_wfstate.engine.strategies import st
-from pytest_wfstate.stores.memory import MemoryResumeStore
+from pytest_wfstate.specs.resume import DELETE, LOAD, RESUME, SAVE, save
 from pytest_wfstate.suites.base import Suite
 from pytest_wfstate.suites.clauses import clause
 from pytest_wfstate.suites.faults.crash import Scenario
 from pytest_wfstate.suites.faults.race import RaceRole
 from pytest_wfstate.suites.scripts import script
-
-EMPTY: dict[str, Any] = {"step": 0, "scope_snapshot": {}}
-
-
-def _run(ids: Sequence[str]) -> Any:
-    return st.tuples(st.sampled_from(ids))
-
-
-def _saved(ids: Sequence[str]) -> Any:
-    # Few, so that one soon follows another.
-    return st.sampled_from([(samples.resume_point(one, **fields),) for one in ids for fields in ({}, EMPTY)])
-
-
-def _one(run_id: str) -> list[str]:
-    return [run_id]
-
-
-SAVE = Operation("save", _saved, mutates=True, required=True, keys=lambda point: [point.run_id])
-LOAD = Operation("load", _run, required=True, keys=_one)
-DELETE = Operation("delete", _run, mutates=True, keys=_one)
-
-
-def save(run_id: str, step: int = 1, **fields: Any) -> Call:
-    """Save the point at which a run goes on."""
-    return SAVE(samples.resume_point(run_id, step=step, **fields))
-
-
-def _reads(ids: Sequence[str]) -> list[Call]:
-    return [LOAD(one) for one in ids]
 
 
 def _unsound(run_id: str) -> ResumePoint:
@@ -58,14 +26,6 @@ def _unsound(run_id: str) -> ResumePoint:
     spoilt.scope_snapshot["ratio"] = math.nan
     return spoilt
 
-
-RESUME = Contract(
-    "resume",
-    [SAVE, LOAD, DELETE],
-    reference=lambda invented: MemoryResumeStore(clock=invented.time),
-    write=save,
-    reads=_reads,
-)
 
 A = save("a", 1)
 A2 = save("a", 2, next_node_id="reply")

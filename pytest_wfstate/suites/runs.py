@@ -8,12 +8,25 @@ from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 from pytest_wfstate import samples
-from pytest_wfstate.contracts.base import Call, Contract, Operation
+from pytest_wfstate.contracts.base import Call
 from pytest_wfstate.contracts.runs import TaskStatus
 from pytest_wfstate.engine.handles import FIRST
 from pytest_wfstate.engine.script import RESTART, Tick, second_handle
-from pytest_wfstate.engine.strategies import st
-from pytest_wfstate.stores.memory import MemoryRunStore
+from pytest_wfstate.specs.runs import (
+    CREATE,
+    DELETE,
+    GET,
+    RUNS,
+    STEP,
+    STEPS,
+    UPDATE,
+    UPSERT,
+    create,
+    look,
+    reads,
+    update,
+    upsert,
+)
 from pytest_wfstate.suites import inputs
 from pytest_wfstate.suites.base import Suite
 from pytest_wfstate.suites.clauses import clause
@@ -21,74 +34,10 @@ from pytest_wfstate.suites.faults.crash import Scenario
 from pytest_wfstate.suites.faults.race import RaceRole
 from pytest_wfstate.suites.scripts import script, timed
 
-_STEPS = ("fetch", "charge")  # not in the order of their names
-
-
-def _run(ids: Sequence[str]) -> Any:
-    return st.sampled_from([(one,) for one in ids])
-
-
-def _created(ids: Sequence[str]) -> Any:
-    return st.sampled_from([create(one, number).args for one in ids for number in range(3)])
-
-
-def _updated(ids: Sequence[str]) -> Any:
-    return st.sampled_from([update(one, number).args for one in ids for number in range(3)])
-
-
-def _upserted(ids: Sequence[str]) -> Any:
-    return st.sampled_from([upsert(one, name, n).args for one in ids for name in _STEPS for n in range(3)])
-
-
-def _one(run_id: str, *_: Any) -> list[str]:
-    return [run_id]
-
-
-CREATE = Operation("create_run", _created, mutates=True, required=True, keys=lambda state: [state.run_task_id])
-GET = Operation("get_run", _run, required=True, keys=_one)
-UPDATE = Operation("update_context", _updated, mutates=True, positional=2, keys=_one)
-DELETE = Operation("delete_run", _run, mutates=True, keys=_one)
-UPSERT = Operation("upsert_step", _upserted, mutates=True, positional=2, keys=_one)
-STEP = Operation(
-    "get_step", lambda ids: st.sampled_from([(one, name) for one in ids for name in _STEPS]), positional=2, keys=_one
-)
-STEPS = Operation("list_steps", _run, keys=_one)
-
-
-def create(run_id: str, number: int = 1, **fields: Any) -> Call:
-    """Create a run."""
-    return CREATE(samples.run(run_id, **{"input": {"n": number}, **fields}))
-
-
-def update(run_id: str, number: int = 1) -> Call:
-    """Update the context of a run."""
-    return UPDATE(run_id, {"n": number, "steps": {"fetch": {"docs": [number]}}})
-
-
-def upsert(run_id: str, step_id: str = "fetch", number: int = 1, **fields: Any) -> Call:
-    """Keep a step."""
-    return UPSERT(run_id, samples.step(step_id, **{"result": {"n": number}, **fields}))
-
 
 def _created_before(run_id: str, number: int) -> list[Call]:
     return [create(run_id, number), upsert(run_id, number=number)]
 
-
-def _look(run_id: str, steps: Sequence[str] = ()) -> list[Call]:
-    return [STEPS(run_id), *(STEP(run_id, one) for one in steps), GET(run_id)]
-
-
-def _reads(ids: Sequence[str]) -> list[Call]:
-    return [call for one in ids for call in _look(one)]
-
-
-RUNS = Contract(
-    "runs",
-    [CREATE, GET, UPDATE, DELETE, UPSERT, STEP, STEPS],
-    reference=lambda invented: MemoryRunStore(clock=invented.time),
-    write=create,
-    reads=_reads,
-)
 
 A = create("a", 1)
 A2 = create("a", 2)
@@ -99,9 +48,9 @@ CHARGE = upsert("a", "charge")
 FETCH_B = upsert("b", "fetch", 5)
 UPDATE_A = update("a", 7)
 DELETE_A = DELETE("a")
-LOOK_A = _look("a")
-LOOK_FETCH = _look("a", ["fetch"])
-LOOKS = _reads(["a", "b"])
+LOOK_A = look("a")
+LOOK_FETCH = look("a", ["fetch"])
+LOOKS = reads(["a", "b"])
 FALSY: list[Any] = [{}, [], 0, 0.0, False, "", None]
 NO_NUMBERS = (math.nan, math.inf, -math.inf)
 LONG_AGO = datetime.datetime(1999, 12, 31, 23, 59, 59, 999000, tzinfo=datetime.UTC)
@@ -193,7 +142,7 @@ class RunSuite(Suite):
         FETCH,
         STEP("a", "charge"),
         STEP("b", "fetch"),
-        *_look("b"),
+        *look("b"),
     )
     test_delete_forgets = script(
         "core", "A deleted run is gone with its steps.", A, FETCH, CHARGE, DELETE_A, *LOOK_FETCH, RESTART, *LOOK_FETCH
@@ -220,7 +169,7 @@ class RunSuite(Suite):
         *(create("a", created_at=samples.MOMENT, updated_at=LONG_AGO), *LOOK_A),
     )
     test_create_others = script(
-        "safe", "To create a run touches no other.", B, FETCH_B, create("aa"), A, A2, *_reads(["b", "aa"])
+        "safe", "To create a run touches no other.", B, FETCH_B, create("aa"), A, A2, *reads(["b", "aa"])
     )
     test_create_framework_fields = script(
         "safe",
@@ -282,7 +231,7 @@ class RunSuite(Suite):
         *LOOK_A,
     )
     test_update_others = script(
-        "safe", "An update touches no other run.", A, B, create("aa"), UPDATE_A, *_reads(["b", "aa"])
+        "safe", "An update touches no other run.", A, B, create("aa"), UPDATE_A, *reads(["b", "aa"])
     )
     test_update_newest = script(
         "safe",
@@ -318,9 +267,9 @@ class RunSuite(Suite):
     test_upsert_others = script(
         "safe",
         "A step is that of one run: one of the same name in another is left alone.",
-        *(FETCH, FETCH_B, upsert("aa", "fetch", 3), FETCH2, *_reads(["a", "b", "aa"])),
+        *(FETCH, FETCH_B, upsert("aa", "fetch", 3), FETCH2, *reads(["a", "b", "aa"])),
         RESTART,
-        *_reads(["a", "b", "aa"]),
+        *reads(["a", "b", "aa"]),
     )
     test_upsert_seen_at_once = script(
         "safe",
@@ -384,9 +333,9 @@ class RunSuite(Suite):
         "To delete a run touches no other.",
         *(call for one in ("a", "b", "aa", "a-b", "a.b", "A") for call in (create(one), upsert(one))),
         DELETE_A,
-        *_reads(["b", "aa", "a-b", "a.b", "A"]),
+        *reads(["b", "aa", "a-b", "a.b", "A"]),
         RESTART,
-        *_reads(["b", "aa", "a-b", "a.b", "A"]),
+        *reads(["b", "aa", "a-b", "a.b", "A"]),
     )
     test_delete_then_create = script(
         "safe",
@@ -445,13 +394,13 @@ class RunSuite(Suite):
         self._play_each(
             [upsert("a", one, 1), *looks, upsert("a", other, 2), *looks, RESTART, *looks]
             for one, other in inputs.PAIRS
-            for looks in [_look("a", [one, other])]
+            for looks in [look("a", [one, other])]
         )
 
     @clause("safe", "Two steps never share a record, wherever run and step are cut.", "input")
     def test_ids_never_joined(self) -> None:
         for (run, step), (other, another) in _ALIKE:
-            looks = [*_look(run, [step]), *_look(other, [another])]
+            looks = [*look(run, [step]), *look(other, [another])]
             self._play([upsert(run, step, 1), *looks, upsert(other, another, 2), *looks, DELETE(run), *looks])
 
     @clause("safe", "What cannot be an id is refused in every call, and changes nothing.", "input")

@@ -4,17 +4,29 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from pytest_wfstate import samples
-from pytest_wfstate.contracts.base import Call, Contract, Operation
-from pytest_wfstate.contracts.snapshots import CheckpointKey
+from pytest_wfstate.contracts.base import Call
 from pytest_wfstate.engine.handles import FIRST
 from pytest_wfstate.engine.render import call_in_words
 from pytest_wfstate.engine.script import RESTART, Tick, second_handle
-from pytest_wfstate.engine.strategies import st
 from pytest_wfstate.errors import Violation
-from pytest_wfstate.stores.memory import MemorySnapshotStore
+from pytest_wfstate.specs.snapshots import (
+    FORK,
+    LATER,
+    LATEST,
+    LIST,
+    LOAD,
+    SAVE,
+    SNAPSHOTS,
+    STEP,
+    WORKFLOW,
+    key,
+    look,
+    reads,
+    save,
+)
 from pytest_wfstate.suites import inputs
 from pytest_wfstate.suites.base import Suite
 from pytest_wfstate.suites.clauses import clause
@@ -22,80 +34,13 @@ from pytest_wfstate.suites.faults.crash import Scenario
 from pytest_wfstate.suites.faults.race import RaceRole
 from pytest_wfstate.suites.scripts import script, timed
 
-_STEP = 2
-_LATER = 10  # as text it is less
-_WORKFLOW = "wf"
-
-
-def key(run_id: str, super_step: int = _STEP, workflow_id: str = _WORKFLOW) -> CheckpointKey:
-    """Make a key. Whether its ids can be ids is for the store to say."""
-    return CheckpointKey.model_construct(workflow_id=workflow_id, run_id=run_id, super_step=super_step)
-
-
-def _run(ids: Sequence[str]) -> Any:
-    return st.sampled_from([(_WORKFLOW, one) for one in ids])
-
-
-def _keys(ids: Sequence[str]) -> list[CheckpointKey]:
-    return [key(one, step) for one in ids for step in (_STEP, _LATER)]
-
-
-def _saved(ids: Sequence[str]) -> Any:
-    return st.sampled_from(
-        [save(one.run_id, number, one.super_step).args for one in _keys(ids) for number in (1, 2, 3)]
-    )
-
-
-def _forked(ids: Sequence[str]) -> Any:
-    edits: list[Any] = [[], [("n", 99)]]
-    return st.sampled_from([(one, *more) for one in _keys(ids) for more in ([], [edits[0]], [edits[1]])])
-
-
-def _of_run(_: str, run_id: str) -> list[str]:
-    return [run_id]
-
-
-def _of_key(one: CheckpointKey, *_: Any) -> list[str]:
-    return [one.run_id]
-
-
-SAVE = Operation("save", _saved, mutates=True, required=True, keys=lambda snapshot: _of_key(snapshot.key))
-LOAD = Operation("load", lambda ids: st.sampled_from([(one,) for one in _keys(ids)]), required=True, keys=_of_key)
-LATEST = Operation("latest", _run, positional=2, keys=_of_run)
-LIST = Operation("list", _run, positional=2, keys=_of_run)
-FORK = Operation("fork", _forked, mutates=True, positional=2, keys=_of_key, generates_id=True)
-
-
-def save(run_id: str, number: int = 1, super_step: int = _STEP, workflow_id: str = _WORKFLOW, **fields: Any) -> Call:
-    """Save a snapshot."""
-    usual = {"values": {"n": [number]}, "timestamp_ms": 1_000 + number}
-    return SAVE(samples.snapshot(run_id, super_step, workflow_id, **{**usual, **fields}))
-
-
-def _look(run_id: str, workflow_id: str = _WORKFLOW, steps: Sequence[int] = (_STEP,)) -> list[Call]:
-    loads = [LOAD(key(run_id, step, workflow_id)) for step in steps]
-    return [LIST(workflow_id, run_id), *loads, LATEST(workflow_id, run_id)]
-
-
-def _reads(ids: Sequence[str]) -> list[Call]:
-    return [call for one in ids for call in _look(one)]
-
-
-SNAPSHOTS = Contract(
-    "snapshots",
-    [SAVE, LOAD, LATEST, LIST, FORK],
-    reference=lambda invented: MemorySnapshotStore(clock=invented.time, new_id=invented.id),
-    write=save,
-    reads=_reads,
-)
-
 A = save("a", 1)
 A2 = save("a", 2)
 B = save("b", 1)
-LATER_A = save("a", 3, _LATER)
-LOOK_A = _look("a")
-LOOK_ZERO = _look("a", steps=[0])
-LOOKS = _reads(["a", "b"])
+LATER_A = save("a", 3, LATER)
+LOOK_A = look("a")
+LOOK_ZERO = look("a", steps=[0])
+LOOKS = reads(["a", "b"])
 FORK_A = FORK(key("a"))
 EDITS = [("n", 99), ("new", {"list": [1, {"x": None}]})]
 NO_NUMBERS = (math.nan, math.inf, -math.inf)
@@ -114,14 +59,14 @@ _ALIKE = [
 
 
 def _spoiled(number: float) -> Call:
-    snapshot = samples.snapshot("a", _STEP)
+    snapshot = samples.snapshot("a", STEP)
     snapshot.values["n"] = [number]
     return SAVE(snapshot)
 
 
 def _last(made: Sequence[str]) -> list[Call]:
     """Look at the run that was forked last."""
-    return _look(made[-1])
+    return look(made[-1])
 
 
 class SnapshotSuite(Suite):
@@ -144,11 +89,11 @@ class SnapshotSuite(Suite):
         ],
     }
     racers: ClassVar[Mapping[str, RaceRole]] = {
-        "save": RaceRole(lambda run_id, number: [save(run_id, number), save(run_id, number, _LATER + number)]),
+        "save": RaceRole(lambda run_id, number: [save(run_id, number), save(run_id, number, LATER + number)]),
         "fork": RaceRole(lambda run_id, _: [FORK(key(run_id))], lambda run_id, number: [save(run_id, number)]),
         "load": RaceRole(lambda run_id, _: [LOAD(key(run_id)), LOAD(key(run_id))]),
-        "latest": RaceRole(lambda run_id, _: [LATEST(_WORKFLOW, run_id), LATEST(_WORKFLOW, run_id)]),
-        "list": RaceRole(lambda run_id, _: [LIST(_WORKFLOW, run_id), LIST(_WORKFLOW, run_id)]),
+        "latest": RaceRole(lambda run_id, _: [LATEST(WORKFLOW, run_id), LATEST(WORKFLOW, run_id)]),
+        "list": RaceRole(lambda run_id, _: [LIST(WORKFLOW, run_id), LIST(WORKFLOW, run_id)]),
     }
     afterwards = (save("b", 9), LOAD(key("b")))
 
@@ -159,7 +104,7 @@ class SnapshotSuite(Suite):
         "core",
         "The latest snapshot is that of the highest super-step.",
         save("a", 1, 0),
-        *_look("a", steps=[0]),
+        *look("a", steps=[0]),
         A,
         *LOOK_A,
     )
@@ -167,8 +112,8 @@ class SnapshotSuite(Suite):
         "core",
         "All snapshots of a run are listed.",
         *(save("a", step, step) for step in range(4)),
-        LIST(_WORKFLOW, "a"),
-        *(RESTART, LIST(_WORKFLOW, "a")),
+        LIST(WORKFLOW, "a"),
+        *(RESTART, LIST(WORKFLOW, "a")),
     )
     test_fork_copies = script(
         "core", "A fork is its source in a run of its own, with the label `fork-of:` and its run.", A, FORK_A, _last
@@ -180,7 +125,7 @@ class SnapshotSuite(Suite):
     test_save_replaces_everywhere = script(
         "safe",
         "A snapshot with the key of an older one takes its place wherever it is asked for, whatever its time stamp.",
-        *(A, LATER_A, save("a", 4, _LATER, timestamp_ms=9)),
+        *(A, LATER_A, save("a", 4, LATER, timestamp_ms=9)),
         *LOOK_A,
         save("a", 5, timestamp_ms=2_000),
         *LOOK_A,
@@ -188,7 +133,7 @@ class SnapshotSuite(Suite):
         *LOOK_A,
     )
     test_save_others = script(
-        "safe", "To save a snapshot touches no other run.", A, B, save("aa"), LATER_A, A2, *_reads(["b", "aa"])
+        "safe", "To save a snapshot touches no other run.", A, B, save("aa"), LATER_A, A2, *reads(["b", "aa"])
     )
     test_save_step_zero = script(
         "safe",
@@ -201,16 +146,16 @@ class SnapshotSuite(Suite):
         "safe",
         "A super-step is any number up to 2**64 - 1.",
         *(save("a", number, step) for number, step in enumerate([BIGGEST, 2**53, 2**63, BIGGEST - 1, 2**53 + 1], 1)),
-        *_look("a", steps=[BIGGEST, BIGGEST - 1, 2**53 + 1]),
+        *look("a", steps=[BIGGEST, BIGGEST - 1, 2**53 + 1]),
         RESTART,
-        *_look("a", steps=[BIGGEST, BIGGEST - 1, 2**53 + 1]),
+        *look("a", steps=[BIGGEST, BIGGEST - 1, 2**53 + 1]),
     )
     test_load_exact = script(
         "safe",
         "Nothing is loaded for a super-step that was not saved.",
         A,
         LATER_A,
-        *_look("a", steps=[0, 1, 3, 9, 11]),
+        *look("a", steps=[0, 1, 3, 9, 11]),
     )
     test_latest_not_last_saved = script(
         "safe",
@@ -223,35 +168,35 @@ class SnapshotSuite(Suite):
         "safe",
         "Snapshots are listed in the order of their super-steps, as numbers, in whatever order they were saved.",
         *(save("a", 100 - step, step) for step in (9, 100, 10, 1, 11, 0)),
-        LIST(_WORKFLOW, "a"),
-        *(save("a", 2, 10), LIST(_WORKFLOW, "a")),
+        LIST(WORKFLOW, "a"),
+        *(save("a", 2, 10), LIST(WORKFLOW, "a")),
     )
     test_list_ordered_after_restart = script(
         "safe",
         "Snapshots are listed in the order of their super-steps after a restart, and after saves that follow.",
-        *(LATER_A, save("a", 1, 9), A, RESTART, LIST(_WORKFLOW, "a"), save("a", 1, 1), LIST(_WORKFLOW, "a")),
+        *(LATER_A, save("a", 1, 9), A, RESTART, LIST(WORKFLOW, "a"), save("a", 1, 1), LIST(WORKFLOW, "a")),
     )
     test_list_stamps = script(
         "safe",
         "A listing shows the time stamps that the snapshots came with.",
         *(save("a", 1, step, timestamp_ms=stamp) for step, stamp in enumerate([7, 2**63 - 1, 0, -5])),
-        *(LIST(_WORKFLOW, "a"), RESTART, LIST(_WORKFLOW, "a")),
+        *(LIST(WORKFLOW, "a"), RESTART, LIST(WORKFLOW, "a")),
     )
     test_list_many = script(
         "safe",
         "A long run is kept whole.",
         *(save("a", 1, (step * 37) % 150) for step in range(150)),
-        *_look("a", steps=[0, 64, 149]),
+        *look("a", steps=[0, 64, 149]),
         *(save("a", 2, 64), RESTART),
-        *_look("a", steps=[0, 64, 149]),
+        *look("a", steps=[0, 64, 149]),
     )
     test_workflows_apart = script(
         "safe",
         "Two workflows may have runs of the same id, which have nothing to do with each other.",
-        *(A, save("a", 2, _STEP, "other"), save("a", 3, _LATER, "other")),
-        *(*LOOK_A, *_look("a", "other"), *_look("a", "third")),
+        *(A, save("a", 2, STEP, "other"), save("a", 3, LATER, "other")),
+        *(*LOOK_A, *look("a", "other"), *look("a", "third")),
         *(A2, RESTART),
-        *(*LOOK_A, *_look("a", "other")),
+        *(*LOOK_A, *look("a", "other")),
     )
     test_fork_one_snapshot = script(
         "safe", "A fork holds one snapshot, at the super-step of its source.", A, LATER_A, FORK_A, _last, *LOOK_A
@@ -259,8 +204,8 @@ class SnapshotSuite(Suite):
     test_fork_any_step = script(
         "safe",
         "Any snapshot of a run can be forked.",
-        *(A, LATER_A, save("a", 4, 0), FORK(key("a", _LATER)), _last, FORK_A, _last, FORK(key("a", 0))),
-        lambda made: _look(made[-1], steps=[0, _STEP]),
+        *(A, LATER_A, save("a", 4, 0), FORK(key("a", LATER)), _last, FORK_A, _last, FORK(key("a", 0))),
+        lambda made: look(made[-1], steps=[0, STEP]),
     )
     test_fork_source_untouched = script(
         "safe", "A fork changes nothing in its source.", A, LATER_A, FORK(key("a"), EDITS), *LOOKS, RESTART, *LOOKS
@@ -276,10 +221,10 @@ class SnapshotSuite(Suite):
     test_fork_goes_on = script(
         "safe",
         "The run of a fork goes on like any other.",
-        *(A, FORK_A, lambda made: [save(made[0], 8, _LATER)], _last, RESTART, _last),
+        *(A, FORK_A, lambda made: [save(made[0], 8, LATER)], _last, RESTART, _last),
     )
     test_fork_survives_restart = script(
-        "safe", "A restart loses no fork.", A, FORK_A, FORK(key("a"), EDITS), RESTART, lambda made: _reads(made)
+        "safe", "A restart loses no fork.", A, FORK_A, FORK(key("a"), EDITS), RESTART, lambda made: reads(made)
     )
     test_fork_seen_by_others = script(
         "safe",
@@ -304,31 +249,31 @@ class SnapshotSuite(Suite):
     test_fork_of_fork = script(
         "safe",
         "A fork of a fork is labelled with the run that it was forked from.",
-        *(A, FORK(key("a"), EDITS), lambda made: [FORK(key(made[0]), [("n", 7)])], _last, lambda made: _look(made[0])),
+        *(A, FORK(key("a"), EDITS), lambda made: [FORK(key(made[0]), [("n", 7)])], _last, lambda made: look(made[0])),
     )
     test_fork_new_id = script(
         "safe",
         "Each fork has an id that no run had before.",
         *(A, B, FORK_A, FORK_A, second_handle(FORK_A), FORK(key("b")), FORK(key("a"), EDITS)),
-        lambda made: _reads(made),
+        lambda made: reads(made),
     )
     test_fork_new_id_after_restart = script(
         "safe",
         "A fork after a restart has an id that no run had before.",
-        *(A, FORK_A, RESTART, FORK_A, RESTART, FORK_A, lambda made: _reads(made)),
+        *(A, FORK_A, RESTART, FORK_A, RESTART, FORK_A, lambda made: reads(made)),
     )
     test_fork_workflow = script(
         "safe",
         "A fork belongs to the workflow of its source.",
         *(A, save("a", 2, workflow_id="other"), FORK(key("a", workflow_id="other"))),
-        lambda made: [*_look(made[0], "other"), *_look(made[0])],
+        lambda made: [*look(made[0], "other"), *look(made[0])],
         *LOOK_A,
     )
     test_fork_missing = script(
         "safe",
         "A fork of a snapshot that is not there is an error, and changes nothing.",
         *(FORK_A, *LOOK_A, A, FORK(key("a", 3)), FORK(key("a", 0)), FORK(key("b"), EDITS), FORK(key("a", 2, "other"))),
-        *(*LOOKS, *_look("a", "other", [0, 2, 3])),
+        *(*LOOKS, *look("a", "other", [0, 2, 3])),
         RESTART,
         *LOOKS,
     )
@@ -406,21 +351,21 @@ class SnapshotSuite(Suite):
     @clause("safe", "A workflow may have any text for an id.", "input")
     def test_ids_any_workflow(self) -> None:
         for one in inputs.GOOD_IDS:
-            self._play([save("a", 1, _STEP, one), *_look("a", one), RESTART, *_look("a", one)])
+            self._play([save("a", 1, STEP, one), *look("a", one), RESTART, *look("a", one)])
 
     @clause("safe", "Two keys never share a snapshot, wherever workflow, run and step are cut.", "input")
     def test_ids_never_joined(self) -> None:
         for (workflow, run, step), (other, another, last) in _ALIKE:
-            looks = [*_look(run, workflow, [step]), *_look(another, other, [last])]
+            looks = [*look(run, workflow, [step]), *look(another, other, [last])]
             self._play([save(run, 1, step, workflow), *looks, save(another, 2, last, other), *looks, RESTART, *looks])
 
     @clause("safe", "What cannot be an id is refused in every call, and changes nothing.", "input")
     def test_ids_refused_everywhere(self) -> None:
         for one in inputs.BAD_IDS[:-1]:  # the last cannot be in a key
-            for bad in (key(one), key("a", _STEP, one)):
+            for bad in (key(one), key("a", STEP, one)):
                 names = (bad.workflow_id, bad.run_id)
                 refused = [
-                    save(bad.run_id, 2, _STEP, bad.workflow_id),
+                    save(bad.run_id, 2, STEP, bad.workflow_id),
                     LOAD(bad),
                     LATEST(*names),
                     LIST(*names),

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from pytest_wfstate import Crash, CrashBug, Disk, ErrorBug
-from pytest_wfstate.faults.disk.losses import Model
+from pytest_wfstate.faults.bounds import Model
 
 NOTE = {"refund": "order-17"}
 TEXT = json.dumps(NOTE)

@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 
 from pytest_wfstate import Crash, CrashBug, CrashResult, Disk, FileEffectStore, FilePausedStore, samples
-from pytest_wfstate.faults.disk.losses import Model
-from pytest_wfstate.faults.disk.models import MODELS
+from pytest_wfstate.faults.bounds import MODELS, Model
 
 from . import refunds
 from .refunds import ORDER, CarelessStore, FakeBank, agent_that_marks_first, agent_without_a_key, refund_agent

@@ -10,20 +10,16 @@ import contextlib
 import copy
 import dataclasses
 import functools
-import math
 import time
 from collections.abc import Callable, Generator, Iterable, Iterator
 from typing import Any, NoReturn
 
-import pytest
-
-from pytest_wfstate.errors import WfstateError
+from pytest_wfstate.faults.bounds import FAILURES, Bounds, CheckFails, Model
 from pytest_wfstate.faults.crash.advice import first_missing_sync, without_missing_sync
 from pytest_wfstate.faults.crash.clean_process import CannotCompare, FreshProcess, Verdict
 from pytest_wfstate.faults.crash.report import CrashBug, ErrorBug, named, report, where_it_died
 from pytest_wfstate.faults.crash.shrink import Shrink
 from pytest_wfstate.faults.disk.home import Disk, Home
-from pytest_wfstate.faults.disk.losses import MOST, Model
 from pytest_wfstate.faults.disk.recovery import firsts, second_life
 from pytest_wfstate.faults.disk.states import Counters, CrashedRun, State, distinct_states, end_state, find, has_changed
 from pytest_wfstate.faults.drive import Call, Steps, call
@@ -31,7 +27,7 @@ from pytest_wfstate.faults.real_clock import now
 from pytest_wfstate.faults.record.recorder import Gate, Recorder
 from pytest_wfstate.faults.record.recording import recording
 from pytest_wfstate.faults.replay_id import ReplayId
-from pytest_wfstate.faults.result import Result
+from pytest_wfstate.faults.result import Result, count
 from pytest_wfstate.faults.trace.describe import describe
 from pytest_wfstate.faults.trace.ops import OPS
 from pytest_wfstate.faults.world.world import Worlds
@@ -39,55 +35,10 @@ from pytest_wfstate.faults.world.world import Worlds
 # A failure is shown at the line of the test that asked for it.
 __tracebackhide__ = True
 
-FAILURES = (Exception, SystemExit, pytest.fail.Exception)
 _GRACE = 0.2  # seconds for the threads of a workload to end after it has
 _MOST_ADVICE = 5
 _COUNTED = 500  # disks that are checked to tell how much an fsync would mend
 REPLAYED = "This is one disk, replayed."
-
-
-class NotMeasured(WfstateError, AssertionError):
-    """The lab could not see enough to say anything: neither a pass nor a violation."""
-
-    __module__ = "pytest_wfstate"
-
-
-class CheckFails(WfstateError, AssertionError):
-    """The check does not even accept the disk of a run that nothing interrupted."""
-
-    __module__ = "pytest_wfstate"
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class Bounds:
-    """How much an exploration may do."""
-
-    states: float
-    seconds: float
-    losses: float = MOST
-    """Ways to lose of one file, or of the names, that are looked at, at one point of the run."""
-    samples: int = 4
-    """Disks that are checked once more, in a fresh process."""
-
-    def share(self, parts: int) -> Bounds:
-        """Give one of so many equal parts."""
-        return dataclasses.replace(self, states=self.states / parts, seconds=self.seconds / parts)
-
-    def without(self, states: float, seconds: float) -> Bounds:
-        """Give what is left when so much is done."""
-        return dataclasses.replace(self, states=max(0, self.states - states), seconds=max(0, self.seconds - seconds))
-
-
-PROFILES = {
-    "quick": Bounds(500, 2, samples=2),
-    "default": Bounds(20_000, 20),
-    "thorough": Bounds(float("inf"), float("inf"), float("inf"), samples=16),
-}
-
-
-def count(number: int) -> str:
-    """Say a number; of combinations there may be more than Python prints."""
-    return f"{number:,}" if number < 10**12 else f"about 10^{int(number.bit_length() * math.log10(2))}"
 
 
 @dataclasses.dataclass(slots=True)

@@ -10,10 +10,11 @@ from __future__ import annotations
 import dataclasses
 import errno
 import os
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from typing import Any
 
-from pytest_wfstate.faults.crash.explorer import FAILURES, REPLAYED, CheckFails, CrashResult, CrashTask, Explorer
+from pytest_wfstate.faults.bounds import FAILURES, CheckFails
+from pytest_wfstate.faults.crash.explorer import REPLAYED, CrashResult, CrashTask, Explorer
 from pytest_wfstate.faults.crash.report import named
 from pytest_wfstate.faults.crash.shrink import Shrink
 from pytest_wfstate.faults.disk.home import Content
@@ -29,8 +30,9 @@ from pytest_wfstate.faults.disk.states import (
 from pytest_wfstate.faults.drive import Steps
 from pytest_wfstate.faults.record.recorder import Intent
 from pytest_wfstate.faults.replay_id import ReplayId
+from pytest_wfstate.faults.source import SourceLine, causing_line
 from pytest_wfstate.faults.trace.describe import shown
-from pytest_wfstate.faults.trace.ops import Fsync, Line, Trace
+from pytest_wfstate.faults.trace.ops import Fsync, Trace
 
 # A failure is shown at the line of the test that asked for it.
 __tracebackhide__ = True
@@ -61,9 +63,7 @@ class FailOnce:
         self.asked: list[Intent] = []
         """All ops, as they were about to be done."""
         self.struck: Intent | None = None
-        self.where: Line | None = None
-        self.line: Callable[[], Line | None] = lambda: None
-        """Gives the user's line that is being executed."""
+        self.where: SourceLine | None = None
 
     def before(self, intent: Intent) -> int | None:
         """Fail if it is this op's turn."""
@@ -71,7 +71,7 @@ class FailOnce:
         failure = self._failure
         if failure is None or len(self.asked) != failure.number or not failure.applies(intent):
             return None
-        self.struck, self.where = intent, self.line()
+        self.struck, self.where = intent, causing_line()
         if failure.error == "short":
             return intent.size // 2
         number = getattr(errno, failure.error)
@@ -183,7 +183,6 @@ class ErrorRun:
         saboteur = FailOnce(failure)
         raised: BaseException | None = None
         with self._explorer.recording(saboteur) as recorder:
-            saboteur.line = recorder.log.line
             try:
                 yield task.workload, (task.home.path,)
             except FAILURES as error:

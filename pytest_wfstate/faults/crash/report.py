@@ -12,9 +12,9 @@ from collections.abc import Mapping
 from pytest_wfstate.errors import Violation
 from pytest_wfstate.faults.disk.home import Content
 from pytest_wfstate.faults.disk.states import InjectedFailure, State
+from pytest_wfstate.faults.source import SourceLine, is_installed, is_users
 from pytest_wfstate.faults.trace.describe import OpDescriber, at, short, shortened, shown
-from pytest_wfstate.faults.trace.log import is_installed, is_users
-from pytest_wfstate.faults.trace.ops import Ack, Effect, Line
+from pytest_wfstate.faults.trace.ops import Ack, Effect
 
 _MOST_TOLD = 8  # acks or effects
 _MOST_HELD = 12  # files
@@ -82,11 +82,11 @@ def named(error: BaseException) -> str:
     return f"{type(error).__name__}{f' at {short(where)}' if where else ''}"
 
 
-def _raised_at(error: BaseException) -> Line | None:
+def _raised_at(error: BaseException) -> SourceLine | None:
     """Give the last line of the user's that an error came through, of an installed package if there is no other."""
     frames = [frame for frame in traceback.extract_tb(error.__traceback__) if is_users(frame.filename)]
     frames = [frame for frame in frames if not is_installed(frame.filename)] or frames
-    return Line(frames[-1].filename, frames[-1].lineno or 0, frames[-1].name) if frames else None
+    return SourceLine(frames[-1].filename, frames[-1].lineno or 0, frames[-1].name) if frames else None
 
 
 def _what(state: State) -> str:
@@ -146,7 +146,7 @@ def _in_one_line(state: State) -> str:
     return " ".join(line.strip() for line in _died(state, OpDescriber(state.life.trace)))
 
 
-def _code(where: Line | None) -> list[str]:
+def _code(where: SourceLine | None) -> list[str]:
     return [f"    {where.text}"] if where and where.text else []
 
 

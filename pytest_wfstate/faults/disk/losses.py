@@ -16,17 +16,16 @@ import math
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from typing import Literal, TypeVar
 
+from pytest_wfstate.faults.bounds import Model
 from pytest_wfstate.faults.disk.unsynced import Entry, Loss, NameChange, UnsyncedFile, at_least, cut_short, without_data
 from pytest_wfstate.faults.trace.ops import HOME, PAGE, Kind, Node, Tree
 
 T = TypeVar("T")
-Model = Literal["kill", "ext4", "xfs", "posix"]
 PartLoss = tuple[int, ...]
 """A position for each dial of a part."""
 DiskLoss = tuple[PartLoss, ...]
 """A setting for each part of a cut."""
 
-MOST = 4096  # settings of one part that are looked at, unless a profile allows for more
 _MOST_COMPARED = 4096  # of them, to leave out those that come to the same: all that were seen are kept in memory
 _MOST_BYTES = 2**28  # that the settings of one part may come to, to be compared
 

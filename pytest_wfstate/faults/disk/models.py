@@ -13,9 +13,10 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterator, Sequence
-from typing import Literal, get_args
+from typing import Literal
 
-from pytest_wfstate.faults.disk.losses import MOST, CrashPoint, Data, KnownNodes, LossAxis, Model, Names, Position
+from pytest_wfstate.faults.bounds import MOST_LOSSES, Model
+from pytest_wfstate.faults.disk.losses import CrashPoint, Data, KnownNodes, LossAxis, Names, Position
 from pytest_wfstate.faults.disk.unsynced import NameChange, Resize, UnsyncedFile
 from pytest_wfstate.faults.trace.log import OUTSIDE
 from pytest_wfstate.faults.trace.ops import (
@@ -34,10 +35,8 @@ from pytest_wfstate.faults.trace.ops import (
     Write,
 )
 
-MODELS: tuple[Model, ...] = get_args(Model)
 
-
-def cuts(trace: Trace, model: Model, most: float = MOST) -> Iterator[CrashPoint]:
+def cuts(trace: Trace, model: Model, most: float = MOST_LOSSES) -> Iterator[CrashPoint]:
     """Give every cut of a trace, with what can be lost there: of each part the first `most` ways."""
     disk = _ModelledDisk(trace, model, most)
     yield disk.cut()
@@ -48,7 +47,7 @@ def cuts(trace: Trace, model: Model, most: float = MOST) -> Iterator[CrashPoint]
 
 def last_cut(trace: Trace, model: Model) -> CrashPoint:
     """Give the cut at the end of a trace."""
-    disk = _ModelledDisk(trace, model, MOST)
+    disk = _ModelledDisk(trace, model, MOST_LOSSES)
     for index, item in enumerate(trace.items):
         disk.take(index, item)
     return disk.cut()

@@ -9,12 +9,14 @@ import operator
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
+from pytest_wfstate.faults.bounds import MOST_LOSSES, Model
 from pytest_wfstate.faults.disk.home import Content
-from pytest_wfstate.faults.disk.losses import MOST, CrashPoint, DiskLoss, Model
+from pytest_wfstate.faults.disk.losses import CrashPoint, DiskLoss
 from pytest_wfstate.faults.disk.models import cuts, last_cut
 from pytest_wfstate.faults.replay_id import CrashId, FailedId, ReplayId, TraceChanged
+from pytest_wfstate.faults.source import SourceLine
 from pytest_wfstate.faults.trace.log import OUTSIDE
-from pytest_wfstate.faults.trace.ops import HOME, OPS, PAGE, Ack, Effect, Item, Line, Node, Trace, Tree, Write
+from pytest_wfstate.faults.trace.ops import HOME, OPS, PAGE, Ack, Effect, Item, Node, Trace, Tree, Write
 
 # A failure is shown at the line of the test that asked for it.
 __tracebackhide__ = True
@@ -39,7 +41,7 @@ class InjectedFailure:
     """What failed, and how, in words."""
     reaction: str
     """What the workload made of it, in words."""
-    where: Line | None = None
+    where: SourceLine | None = None
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -142,7 +144,7 @@ class Counters:
     is_over: bool = False
     """Whether there was no time left to look for more."""
     time_left: Callable[[], bool] = lambda: True
-    most: float = MOST
+    most: float = MOST_LOSSES
     """How many ways to lose of one file, or of the names, at one cut are looked at."""
     _markers: dict[int, Item] = dataclasses.field(default_factory=dict)
     _last: tuple[State, Held] | None = None

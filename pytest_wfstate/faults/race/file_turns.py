@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 from pytest_wfstate.faults.race.schedule import PROGRESS, Access, ClientProgress, Key
 from pytest_wfstate.faults.record import file_io
 from pytest_wfstate.faults.record.rebind import Found, Rebinding
-from pytest_wfstate.faults.trace.log import users_line
+from pytest_wfstate.faults.source import users_line
 
 _UNSEEN = {
     "sqlite3.connect": "SQLite",

@@ -11,7 +11,7 @@ import dataclasses
 from collections.abc import Iterator, Sequence
 from typing import Any, Protocol
 
-from pytest_wfstate.faults.trace.ops import Line
+from pytest_wfstate.faults.source import SourceLine
 
 Key = tuple[str, int, str]
 """An inode, an entry of a folder, the listing of a folder, a lock, or whatever else two clients may share."""
@@ -32,7 +32,7 @@ class Access:
     kind: str
     path: str
     """Relative to home."""
-    line: Line | None = None
+    line: SourceLine | None = None
     reads: frozenset[Key] = frozenset()
     writes: frozenset[Key] = frozenset()
     held: frozenset[tuple[int, bool]] = frozenset()

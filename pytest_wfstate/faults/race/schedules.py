@@ -10,7 +10,7 @@ from collections.abc import Callable, Generator, Sequence
 from pathlib import Path
 from typing import Any, Literal, get_args
 
-from pytest_wfstate.faults.crash.explorer import FAILURES, CheckFails
+from pytest_wfstate.faults.bounds import FAILURES, CheckFails
 from pytest_wfstate.faults.crash.report import named
 from pytest_wfstate.faults.disk.home import Home, memory_home
 from pytest_wfstate.faults.drive import Call, Steps, arun, call, run

@@ -21,8 +21,7 @@ from typing import Any, Literal, Protocol
 from pytest_wfstate.errors import WfstateError
 from pytest_wfstate.faults.race.schedule import Access
 from pytest_wfstate.faults.race.thread_scheduler import MEMORY, here, place
-from pytest_wfstate.faults.trace.log import is_installed, is_users
-from pytest_wfstate.faults.trace.ops import Line
+from pytest_wfstate.faults.source import SourceLine, is_installed, is_users
 
 By = Literal["line", "opcode"]
 """What a client takes a turn at."""
@@ -87,7 +86,7 @@ class StopPoint:
 
     __slots__ = ("_kind", "_line", "_touches", "_what")
 
-    def __init__(self, kind: str, line: Line, opcode: str = "") -> None:
+    def __init__(self, kind: str, line: SourceLine, opcode: str = "") -> None:
         self._kind = kind
         self._line = line
         self._what = f"{place(line)} {opcode}".strip()
@@ -125,7 +124,7 @@ class Spots:
         """Give the place where a coroutine goes on."""
         key = (code, frame.f_lineno)
         if key not in self._awaits:
-            self._awaits[key] = StopPoint("await", Line(code.co_filename, frame.f_lineno, code.co_name))
+            self._awaits[key] = StopPoint("await", SourceLine(code.co_filename, frame.f_lineno, code.co_name))
         return self._awaits[key]
 
 
@@ -343,7 +342,7 @@ def _is_resumed(frame: types.FrameType) -> bool:
 def _lines(code: types.CodeType) -> Iterator[tuple[int, StopPoint]]:
     for _, _, number in code.co_lines():
         if number is not None:
-            yield number, StopPoint("line", Line(code.co_filename, number, code.co_name))
+            yield number, StopPoint("line", SourceLine(code.co_filename, number, code.co_name))
 
 
 def _opcodes(code: types.CodeType, names: dict[str, Any]) -> Iterator[tuple[int, StopPoint]]:
@@ -352,7 +351,7 @@ def _opcodes(code: types.CodeType, names: dict[str, Any]) -> Iterator[tuple[int,
         positions = instruction.positions
         number = (positions.lineno if positions else None) or number
         if instruction.opname in _REACHING and not _is_fixed(instruction, names):
-            line = Line(code.co_filename, number, code.co_name)
+            line = SourceLine(code.co_filename, number, code.co_name)
             yield instruction.offset, StopPoint("opcode", line, f"{instruction.opname} {instruction.argrepr}".strip())
 
 

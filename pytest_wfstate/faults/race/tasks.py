@@ -28,7 +28,7 @@ from pytest_wfstate.faults.race.schedule import (
 )
 from pytest_wfstate.faults.race.stepping import UnderTest
 from pytest_wfstate.faults.race.thread_scheduler import MEMORY, Abandoned, abandon, place
-from pytest_wfstate.faults.trace.ops import Line
+from pytest_wfstate.faults.source import SourceLine
 
 __tracebackhide__ = True
 
@@ -298,21 +298,21 @@ class ScheduledLoop(_EventLoop):  # type: ignore[misc]  # it has more members th
         )
         return f"a deadlock: {each}"
 
-    def _line(self, client: int) -> Line | None:
+    def _line(self, client: int) -> SourceLine | None:
         """Give the line at which a client goes on: the innermost of its task, in the code under test."""
         coroutine: Any = self._tasks[client].get_coro()
         found = None
         while inspect.iscoroutine(coroutine) and coroutine.cr_frame is not None:
             frame = coroutine.cr_frame
             if self._is_under_test(frame.f_code.co_filename):
-                found = Line(frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_name)
+                found = SourceLine(frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_name)
             coroutine = coroutine.cr_await
         return found
 
-    def _line_of(self, frame: Any) -> Line | None:
+    def _line_of(self, frame: Any) -> SourceLine | None:
         while frame is not None and not self._is_under_test(frame.f_code.co_filename):
             frame = frame.f_back
-        return Line(frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_name) if frame else None
+        return SourceLine(frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_name) if frame else None
 
 
 async def _given(result: Any) -> Any:

@@ -16,8 +16,8 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 from pytest_wfstate.faults.race.schedule import Access, Choices, ClientProgress, Key, ScheduleRun, Stuck, Turn
+from pytest_wfstate.faults.source import SourceLine
 from pytest_wfstate.faults.trace.describe import short
-from pytest_wfstate.faults.trace.ops import Line
 
 MEMORY: frozenset[Key] = frozenset({("memory", 0, "")})
 """What every turn in memory writes: nobody can tell which objects it reaches, so any two may matter to each other.
@@ -236,12 +236,12 @@ class ThreadScheduler:
             "for takes no turns: a lock does if it is made by setup or by a client, or kept by a module or class"
         )
 
-    def line(self, frame: Any) -> Line | None:
+    def line(self, frame: Any) -> SourceLine | None:
         """Give the innermost line of the code under test."""
         while frame is not None:
             code = frame.f_code
             if self.is_under_test(code.co_filename):
-                return Line(code.co_filename, frame.f_lineno or code.co_firstlineno, code.co_name)
+                return SourceLine(code.co_filename, frame.f_lineno or code.co_firstlineno, code.co_name)
             frame = frame.f_back
         return None
 
@@ -303,7 +303,7 @@ def abandon(thread: int) -> None:
     ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread), ctypes.py_object(Abandoned))
 
 
-def place(line: Line | None) -> str:
+def place(line: SourceLine | None) -> str:
     """Give a place in the code, as short as it can be told by."""
     return f"{os.path.basename(line.path)}:{line.number}" if line else ""
 

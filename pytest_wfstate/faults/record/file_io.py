@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from pytest_wfstate.faults.record import os_calls
 from pytest_wfstate.faults.record.active import active, announced
+from pytest_wfstate.faults.source import causing_line
 from pytest_wfstate.faults.trace.ops import Op, Truncate
 
 if TYPE_CHECKING:
@@ -98,7 +99,7 @@ class FileIO(RealFileIO, metaclass=IsFileIO):
         resize = super().truncate
 
         def look() -> Op | None:
-            return Truncate(recorder.log.node(os.fstat(fd), fd), length, recorder.log.line())
+            return Truncate(recorder.log.node(os.fstat(fd), fd), length, causing_line())
 
         return recorder.make(look, lambda: resize(length))
 

@@ -16,6 +16,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from pytest_wfstate.faults.record.active import Watch
+from pytest_wfstate.faults.source import causing_line
 from pytest_wfstate.faults.trace.ops import Allocate, Create, Fsync, Kind, Link, Op, Rename, Sync, Truncate, Unlink
 
 if TYPE_CHECKING:
@@ -63,7 +64,7 @@ def opening(
             return _coming(recorder, path, dir_fd, "file") if flags & os.O_CREAT else None
         node = recorder.log.node(there, _full(path, dir_fd))
         if flags & os.O_TRUNC and not flags & os.O_EXCL and there.st_size:
-            return Truncate(node, 0, recorder.log.line())
+            return Truncate(node, 0, causing_line())
         return None
 
     def born(op: Op, opened: T) -> Op:
@@ -112,7 +113,7 @@ def link(
         if there is None or entry is None or _found(dst, dst_dir_fd, follow_symlinks=False) is not None:
             return None
         node = recorder.arriving(there, _full(src, src_dir_fd), entry[0])
-        return Link(*entry, node, recorder.log.line())
+        return Link(*entry, node, causing_line())
 
     def settled(op: Op, _: None) -> Op:
         assert isinstance(op, Link)
@@ -154,7 +155,7 @@ def rename(
         replaced = None if target is None else recorder.leaving(target, _full(dst, dst_dir_fd))
         if node == replaced:
             return None  # two names of one file: rename(2) does nothing
-        return Rename(*old, *new, node, replaced, recorder.log.line())
+        return Rename(*old, *new, node, replaced, causing_line())
 
     recorder.make(look, lambda: real["rename"](src, dst, src_dir_fd=src_dir_fd, dst_dir_fd=dst_dir_fd))
 
@@ -166,7 +167,7 @@ def _coming(recorder: Recorder, path: Any, dir_fd: int | None, kind: Kind, targe
     if there is not None:  # a symlink to nothing: what it names will come to be
         path, dir_fd = os.path.realpath(_full(path, dir_fd)), None
     entry = _entry(recorder, path, dir_fd)
-    return None if entry is None else Create(*entry, -1, kind, target, recorder.log.line())
+    return None if entry is None else Create(*entry, -1, kind, target, causing_line())
 
 
 def _born(recorder: Recorder, op: Op, found: os.stat_result) -> Op:
@@ -180,7 +181,7 @@ def _going(recorder: Recorder, path: Any, dir_fd: int | None, *, folder: bool) -
         return None
     if folder and recorder.gate is not None and os.listdir(_full(path, dir_fd)):
         return None
-    return Unlink(*entry, recorder.leaving(there, _full(path, dir_fd)), recorder.log.line())
+    return Unlink(*entry, recorder.leaving(there, _full(path, dir_fd)), causing_line())
 
 
 def _entry(recorder: Recorder, path: Any, dir_fd: int | None) -> tuple[int, str] | None:
@@ -312,7 +313,7 @@ def truncate(recorder: Recorder, path: Any, length: int) -> None:
 
 def posix_fallocate(recorder: Recorder, fd: int, offset: int, length: int, /) -> None:
     def look() -> Op | None:
-        return Allocate(recorder.log.node(_fstat(fd), fd), offset + length, recorder.log.line())
+        return Allocate(recorder.log.node(_fstat(fd), fd), offset + length, causing_line())
 
     recorder.make(look, lambda: real["posix_fallocate"](fd, offset, length))
 
@@ -321,7 +322,7 @@ def _resized(recorder: Recorder, file: Any, length: int) -> Op | None:
     there = _found(file, None, follow_symlinks=True)
     if there is None or not stat.S_ISREG(there.st_mode):
         return None
-    return Truncate(recorder.log.node(there, file), length, recorder.log.line())
+    return Truncate(recorder.log.node(there, file), length, causing_line())
 
 
 # The disk
@@ -342,7 +343,7 @@ def _syncing(recorder: Recorder, fd: Any, kind: str) -> None:
         there = _found(number, None, follow_symlinks=True)
         if there is None or not (stat.S_ISREG(there.st_mode) or stat.S_ISDIR(there.st_mode)):
             return None
-        return Fsync(recorder.log.node(there, number), kind == "fdatasync", where=recorder.log.line())
+        return Fsync(recorder.log.node(there, number), kind == "fdatasync", where=causing_line())
 
     def call() -> None:
         try:
@@ -357,7 +358,7 @@ def _syncing(recorder: Recorder, fd: Any, kind: str) -> None:
 
 
 def sync(recorder: Recorder) -> None:
-    recorder.make(lambda: Sync(recorder.log.line()), real["sync"])
+    recorder.make(lambda: Sync(causing_line()), real["sync"])
 
 
 # Processes

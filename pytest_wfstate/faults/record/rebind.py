@@ -16,7 +16,7 @@ import types
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
-from pytest_wfstate.faults.trace.log import is_installed, is_users
+from pytest_wfstate.faults.source import is_installed, is_users
 
 Swaps = dict[int, Any]
 """The id of what is to be replaced, and what to put there."""

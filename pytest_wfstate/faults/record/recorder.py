@@ -25,6 +25,7 @@ from pytest_wfstate.faults.record import audit, file_io, os_calls, thread_lines
 from pytest_wfstate.faults.record.active import active, audited_stand_in, stand_in
 from pytest_wfstate.faults.record.rebind import Rebinding
 from pytest_wfstate.faults.record.verify import Gone, unexplained_content, unexplained_sizes
+from pytest_wfstate.faults.source import causing_line
 from pytest_wfstate.faults.trace.log import Log
 from pytest_wfstate.faults.trace.ops import (
     Allocate,
@@ -203,7 +204,7 @@ class Recorder:
                     offset = _lseek(fd, 0, os.SEEK_CUR) - written
                 else:  # Linux appends even then (pwrite(2), Bugs)
                     offset = _fstat(fd).st_size - written if flags & os.O_APPEND else at
-                where = log.line()
+                where = causing_line()
                 ops.append(Write(node, offset, taken(offset, written), where))
                 if flags & (os.O_SYNC | os.O_DSYNC):  # on Linux, O_DSYNC is one of the two bits of O_SYNC
                     ops.append(Fsync(node, flags & os.O_SYNC != os.O_SYNC, where=where))

@@ -23,6 +23,7 @@ from ctypes import c_int64, c_void_p
 from typing import Any, Protocol
 
 from pytest_wfstate.faults.record import sqlite_abi as abi
+from pytest_wfstate.faults.source import causing_line
 from pytest_wfstate.faults.trace.log import Log
 from pytest_wfstate.faults.trace.ops import Allocate, Fsync, Node, Truncate, Write
 
@@ -291,7 +292,7 @@ class _Vfs:
         """Report that the unix VFS synced the folder of a file. It uses the same call for folders as for files."""
         if self.syncs_folders:
             folder = watch.log.node_for(_stat(os.path.dirname(path)))
-            watch.log.add(Fsync(folder, self.data_only, failed, watch.log.line()))
+            watch.log.add(Fsync(folder, self.data_only, failed, causing_line()))
 
 
 class _FileMethods:
@@ -360,7 +361,7 @@ class _FileMethods:
         opened, log = self._files[file], watch.log
         code = make()
         if code == abi.OK:
-            log.add(Write(opened.node_in(log), offset, ctypes.string_at(data, size), log.line()))
+            log.add(Write(opened.node_in(log), offset, ctypes.string_at(data, size), causing_line()))
         elif not isinstance(make, _RefusedCall):
             log.cannot_see(f"SQLite could not write {size} bytes to {opened.path}: some of them may be there")
         return code
@@ -369,7 +370,7 @@ class _FileMethods:
         code = make()
         if code == abi.OK:  # the unix VFS rounds up to whole chunks
             node = self._files[file].node_in(watch.log)
-            watch.log.add(Truncate(node, self._size(file), watch.log.line()))
+            watch.log.add(Truncate(node, self._size(file), causing_line()))
         return code
 
     def _observe_sync(self, watch: _Watcher, make: _Once, file: int, _flags: int) -> int:
@@ -377,7 +378,7 @@ class _FileMethods:
         opened, log = self._files[file], watch.log
         code = make()
         if self._vfs.syncs:
-            log.add(Fsync(opened.node_in(log), self._vfs.data_only, code != abi.OK, log.line()))
+            log.add(Fsync(opened.node_in(log), self._vfs.data_only, code != abi.OK, causing_line()))
         if code == abi.OK and opened.owes_folder_sync:
             opened.owes_folder_sync = False
             self._vfs.folder_synced(watch, opened.path)
@@ -392,7 +393,7 @@ class _FileMethods:
             log.cannot_see(f"SQLite wrote {opened.path} in an atomic batch of the file system")
         if after != before:  # a mapped database grows ahead of its pages
             change = Allocate if after > before else Truncate
-            log.add(change(opened.node_in(log), after, log.line()))
+            log.add(change(opened.node_in(log), after, causing_line()))
         return code
 
     def _size(self, file: int) -> int:

@@ -16,8 +16,7 @@ from concurrent.futures import thread as pools
 from typing import TYPE_CHECKING, Any
 
 from pytest_wfstate.faults.record.active import active, stand_in
-from pytest_wfstate.faults.trace.log import job, origin
-from pytest_wfstate.faults.trace.ops import Line
+from pytest_wfstate.faults.source import SourceLine, causing_line, job, origin
 
 if TYPE_CHECKING:
     from pytest_wfstate.faults.record.recorder import Recorder
@@ -43,7 +42,7 @@ class Work:
         self._futures.add(future)
         future.add_done_callback(self._futures.discard)
 
-    def carried(self, call: Callable[..., Any], line: Line | None) -> Callable[..., Any]:
+    def carried(self, call: Callable[..., Any], line: SourceLine | None) -> Callable[..., Any]:
         """Give `call`, made to know the line that asked for it, whatever thread it runs in."""
 
         def run(*args: Any, **kwargs: Any) -> Any:
@@ -80,7 +79,7 @@ def _submit(self: ThreadPoolExecutor, fn: Callable[..., Any], /, *args: Any, **k
     recorder = active.recorder
     if recorder is None:
         return _real_submit(self, fn, *args, **kwargs)
-    future = _real_submit(self, recorder.work.carried(fn, recorder.log.line()), *args, **kwargs)
+    future = _real_submit(self, recorder.work.carried(fn, causing_line()), *args, **kwargs)
     recorder.work.submitted(future)
     return future
 
@@ -89,7 +88,7 @@ def _start(self: threading.Thread) -> None:
     recorder = active.recorder
     if recorder is None or "run" in vars(self):
         return _real_start(self)
-    run, line = self.run, recorder.log.line()
+    run, line = self.run, causing_line()
 
     def carried() -> None:
         del self.run
@@ -105,11 +104,11 @@ def _start(self: threading.Thread) -> None:
 
 
 async def _run_in_thread(recorder: Recorder, real: Any, call: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
-    return await real(recorder.work.carried(call, recorder.log.line()), *args, **kwargs)
+    return await real(recorder.work.carried(call, causing_line()), *args, **kwargs)
 
 
 def _threadsafe(recorder: Recorder, coro: Any, loop: Any) -> Any:
-    line = recorder.log.line()
+    line = causing_line()
 
     async def carried() -> Any:
         origin.set(line)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 
 from pytest_wfstate.faults.disk.states import State
+from pytest_wfstate.faults.source import SourceLine
 from pytest_wfstate.faults.trace.ops import (
     HOME,
     Ack,
@@ -14,7 +15,6 @@ from pytest_wfstate.faults.trace.ops import (
     Effect,
     Fsync,
     Item,
-    Line,
     Link,
     Node,
     Rename,
@@ -135,12 +135,12 @@ def shortened(text: str) -> str:
     return text if more <= 0 else f"{text[:_WIDEST]}... ({more:,} more characters)"
 
 
-def at(where: Line | None) -> str:
+def at(where: SourceLine | None) -> str:
     """Give a place in the code, to stand at the end of a line."""
     return f"   {short(where)}" if where else ""
 
 
-def short(where: Line) -> str:
+def short(where: SourceLine) -> str:
     """Give a place in the code, by the path that it is known by here."""
     path = os.path.relpath(where.path)
     return f"{path if not path.startswith('..') else where.path}:{where.number}"

@@ -7,20 +7,16 @@ calls, whatever threads made them.
 
 from __future__ import annotations
 
-import contextvars
 import dataclasses
 import fcntl
-import functools
 import os
 import stat
-import sys
-import sysconfig
 import threading
 from collections.abc import Iterable
 from pathlib import Path
-from types import FrameType
 from typing import Any
 
+from pytest_wfstate.faults.source import causing_line
 from pytest_wfstate.faults.trace.ops import (
     HOME,
     Allocate,
@@ -29,7 +25,6 @@ from pytest_wfstate.faults.trace.ops import (
     Fsync,
     Item,
     Kind,
-    Line,
     Link,
     Marker,
     Node,
@@ -46,22 +41,9 @@ OUTSIDE: Node = -1
 
 _MOST_ADOPTED = 16 * 2**20
 
-_PACKAGE = str(Path(__file__).parents[2]) + os.sep
-_STANDARD = tuple({sysconfig.get_path(name) for name in ("stdlib", "platstdlib")})
 
 # The real calls: a recorder replaces those in `os`.
 _stat, _fstat = os.stat, os.fstat
-
-
-class _Job(threading.local):
-    line: Line | None = None
-
-
-job = _Job()
-"""`job.line` is where the work that a pool's thread is doing was asked for."""
-
-origin: contextvars.ContextVar[Line | None] = contextvars.ContextVar("origin", default=None)
-"""Where the thread was started, or the task of another thread's loop was asked for, that this runs in."""
 
 
 class Log:
@@ -85,12 +67,12 @@ class Log:
         """Report a new file, folder or symlink: it is there now, and was not before."""
         folder, name = self.entry(path, dir_fd)
         node = self.born(_stat(path, dir_fd=dir_fd, follow_symlinks=False))
-        self.add(Create(folder, name, node, kind, target, self.line()))
+        self.add(Create(folder, name, node, kind, target, causing_line()))
 
     def unlinked(self, path: Any, node: Node, *, dir_fd: int | None = None) -> None:
         """Report that a name is gone, which stood for `node`."""
         folder, name = self.entry(path, dir_fd)
-        self.add(Unlink(folder, name, node, self.line()))
+        self.add(Unlink(folder, name, node, causing_line()))
 
     def node_for(self, found: os.stat_result) -> Node:
         """Give the node of what a stat found, without opening it: to close it would drop its locks (fcntl(2))."""
@@ -140,14 +122,6 @@ class Log:
         with self.lock:
             if reason not in self.unmeasured:
                 self.unmeasured.append(reason)
-
-    def line(self) -> Line | None:
-        """Give the line of the user's that is being executed: the innermost, or else the one that asked for this work.
-
-        A line of an installed library counts only if there is no other.
-        """
-        own, library = _lines(sys._getframe(1))
-        return own or job.line or origin.get() or library
 
     def start_sizes(self) -> dict[Node, int]:
         """Give the size that each file had when this log first met it."""
@@ -237,53 +211,6 @@ class Log:
                 self._start.entries[node, entry.name] = below
             if entry.is_dir(follow_symlinks=False):
                 self._adopt_below(Path(entry.path), below)
-
-
-@functools.cache
-def is_users(filename: str) -> bool:
-    """Tell whether a file is of neither the standard library nor this package."""
-    if filename.startswith(("<", _PACKAGE)):
-        return False
-    return not filename.startswith(_STANDARD) or is_installed(filename)
-
-
-@functools.cache
-def is_installed(filename: str) -> bool:
-    """Tell whether a file is of an installed package."""
-    return "site-packages" in filename or "dist-packages" in filename
-
-
-_line = functools.lru_cache(maxsize=4096)(Line)
-
-
-def users_line() -> Line | None:
-    """Give the line of the user's that is being executed in this thread."""
-    own, library = _lines(sys._getframe(1))
-    return own or library
-
-
-def _lines(frame: FrameType | None) -> tuple[Line | None, Line | None]:
-    """Give the innermost line of the user's own, and that of an installed library."""
-    library: Line | None = None
-    while frame is not None:
-        # Our own frames are told by their module: f_code is audited, which costs more than all the rest of this.
-        module = frame.f_globals.get("__name__") or ""
-        if module.startswith("_pytest."):
-            break  # it has called the test
-        if not _is_ours(module):
-            code = frame.f_code
-            if is_users(code.co_filename):
-                line = _line(code.co_filename, frame.f_lineno, code.co_name)
-                if not is_installed(code.co_filename):
-                    return line, library
-                library = library or line
-        frame = frame.f_back
-    return None, library
-
-
-@functools.cache
-def _is_ours(module: str) -> bool:
-    return module.startswith("pytest_wfstate.")
 
 
 def _content(found: os.stat_result, source: Any) -> bytes:

@@ -8,9 +8,10 @@ number that stands for an inode: two names of one file share a node, a file that
 from __future__ import annotations
 
 import dataclasses
-import linecache
 from collections.abc import Iterable, Iterator
 from typing import Any, Literal
+
+from pytest_wfstate.faults.source import SourceLine
 
 Node = int
 Kind = Literal["file", "folder", "symlink"]
@@ -23,23 +24,6 @@ SECTOR = 512
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Line:
-    """A line of somebody's code."""
-
-    path: str
-    number: int
-    function: str
-
-    @property
-    def text(self) -> str:
-        """What the line says, if its file can be read."""
-        return linecache.getline(self.path, self.number).strip()
-
-    def __str__(self) -> str:
-        return f"{self.path}:{self.number}"
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
 class Create:
     """A file, folder or symlink came to be, under a name."""
 
@@ -48,7 +32,7 @@ class Create:
     node: Node
     kind: Kind = "file"
     target: str = ""  # of a symlink
-    where: Line | None = None
+    where: SourceLine | None = None
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -58,7 +42,7 @@ class Link:
     folder: Node
     name: str
     node: Node
-    where: Line | None = None
+    where: SourceLine | None = None
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -68,7 +52,7 @@ class Unlink:
     folder: Node
     name: str
     node: Node
-    where: Line | None = None
+    where: SourceLine | None = None
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -81,7 +65,7 @@ class Rename:
     new_name: str
     node: Node
     replaced: Node | None = None
-    where: Line | None = None
+    where: SourceLine | None = None
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -91,7 +75,7 @@ class Write:
     node: Node
     offset: int
     data: bytes
-    where: Line | None = None
+    where: SourceLine | None = None
 
     @property
     def end(self) -> int:
@@ -105,7 +89,7 @@ class Truncate:
 
     node: Node
     size: int
-    where: Line | None = None
+    where: SourceLine | None = None
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -114,7 +98,7 @@ class Allocate:
 
     node: Node
     size: int
-    where: Line | None = None
+    where: SourceLine | None = None
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -127,14 +111,14 @@ class Fsync:
     node: Node
     data_only: bool = False
     failed: bool = False
-    where: Line | None = None
+    where: SourceLine | None = None
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Sync:
     """Everything was brought to the disk, as by sync(2)."""
 
-    where: Line | None = None
+    where: SourceLine | None = None
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -142,7 +126,7 @@ class Ack:
     """The workload promised `value` to the outside."""
 
     value: Any
-    where: Line | None = None
+    where: SourceLine | None = None
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -152,7 +136,7 @@ class Effect:
     world: int
     call: str
     state: Any = dataclasses.field(default=None, repr=False)  # of that world, just after
-    where: Line | None = None
+    where: SourceLine | None = None
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -161,7 +145,7 @@ class Called:
 
     name: str
     returned: bool = False
-    where: Line | None = None
+    where: SourceLine | None = None
 
 
 EntryOp = Create | Link | Unlink | Rename

@@ -13,6 +13,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any, Protocol
 
 from pytest_wfstate.faults.forking import loads
+from pytest_wfstate.faults.source import causing_line
 from pytest_wfstate.faults.trace.log import Log
 from pytest_wfstate.faults.trace.ops import Effect
 from pytest_wfstate.faults.world.state import WorldState, alike
@@ -189,7 +190,7 @@ class Worlds:
         if self.effects is not None:
             self.effects.append(text)
         if self.log is not None:
-            self.log.add(Effect(world.number, text, world.state.copy(), self.log.line()))
+            self.log.add(Effect(world.number, text, world.state.copy(), causing_line()))
 
 
 @dataclasses.dataclass(slots=True)

@@ -12,8 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pytest_wfstate import Crash, CrashBug, CrashResult, Disk, NotMeasured
-from pytest_wfstate.faults.disk.losses import Model
-from pytest_wfstate.faults.disk.models import MODELS
+from pytest_wfstate.faults.bounds import MODELS, Model
 from pytest_wfstate.faults.disk.states import Counters, CrashedRun, distinct_states, find
 from pytest_wfstate.faults.replay_id import CrashId, FailedId, NoReplayId, ReplayId, TraceChanged
 from pytest_wfstate.faults.trace.ops import Trace, Tree

@@ -13,7 +13,7 @@ from pytest_wfstate.errors import InvalidId
 from pytest_wfstate.oracle import Entry, Errored, NeverReturned, Outcome, Refused, Returned
 from pytest_wfstate.oracle.model import ReferenceModel, ReferenceState, alike, plain, refused
 from pytest_wfstate.oracle.partition import explain, parts
-from pytest_wfstate.suites.paused import CLAIM, COMPLETE, LIST, LOAD, PAUSED, RECOVER, REMOVE, SAVE, save
+from pytest_wfstate.specs.paused import CLAIM, COMPLETE, LIST, LOAD, PAUSED, RECOVER, REMOVE, SAVE, save
 
 A = plain(samples.paused("a", iterations=1))
 

@@ -13,10 +13,9 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from pytest_wfstate import Crash, CrashBug, Disk
+from pytest_wfstate.faults.bounds import MODELS, PROFILES, Bounds, Model
 from pytest_wfstate.faults.crash.advice import first_missing_sync
-from pytest_wfstate.faults.crash.explorer import PROFILES, Bounds
-from pytest_wfstate.faults.disk.losses import Model
-from pytest_wfstate.faults.disk.models import MODELS, cuts
+from pytest_wfstate.faults.disk.models import cuts
 from pytest_wfstate.faults.disk.states import Counters, CrashedRun, distinct_states
 from pytest_wfstate.faults.trace.ops import Trace
 from tests.unit.faults.conftest import Lab

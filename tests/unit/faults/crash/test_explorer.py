@@ -15,9 +15,9 @@ from typing import Any
 import pytest
 
 from pytest_wfstate import Crash, CrashBug, CrashResult, Disk
+from pytest_wfstate.faults.bounds import PROFILES, Bounds, CheckFails, Model
 from pytest_wfstate.faults.crash import explorer
-from pytest_wfstate.faults.crash.explorer import PROFILES, Bounds, CheckFails
-from pytest_wfstate.faults.disk.losses import CrashPoint, Model
+from pytest_wfstate.faults.disk.losses import CrashPoint
 from pytest_wfstate.faults.disk.states import Counters, CrashedRun, distinct_states
 from pytest_wfstate.faults.trace.ops import HOME, PAGE, Create, Fsync, Trace, Tree, Write
 from pytest_wfstate.labs.settings import Settings

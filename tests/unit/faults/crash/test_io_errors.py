@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from pytest_wfstate import CheckFails, Crash, CrashResult, Disk, ErrorBug, NotMeasured, TraceChanged
-from pytest_wfstate.faults.crash.explorer import Bounds
+from pytest_wfstate.faults.bounds import Bounds
 from pytest_wfstate.faults.replay_id import ReplayId
 from tests.unit.faults.conftest import Lab
 from tests.unit.faults.disk.notes import read, save, sync, write

@@ -12,9 +12,9 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from pytest_wfstate import Crash, CrashBug, Disk
+from pytest_wfstate.faults.bounds import MODELS, Model
 from pytest_wfstate.faults.crash.shrink import Shrink
-from pytest_wfstate.faults.disk.losses import Model
-from pytest_wfstate.faults.disk.models import MODELS, cuts
+from pytest_wfstate.faults.disk.models import cuts
 from pytest_wfstate.faults.disk.states import Counters, CrashedRun, State, distinct_states
 from pytest_wfstate.faults.trace.ops import HOME, Ack, Create, Item, Trace, Tree, Write
 from tests.unit.faults.disk.notes import read, save_without_fsync, sync, write

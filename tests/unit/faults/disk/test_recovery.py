@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 
 from pytest_wfstate import Crash, CrashBug, Disk, NotMeasured
-from pytest_wfstate.faults.crash.explorer import Bounds
-from pytest_wfstate.faults.disk.losses import Model
+from pytest_wfstate.faults.bounds import Bounds, Model
 from tests.unit.faults.conftest import Lab
 from tests.unit.faults.disk.notes import append, read, save, sync, write
 

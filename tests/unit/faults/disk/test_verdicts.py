@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 
 from pytest_wfstate import Crash, CrashBug, Disk
-from pytest_wfstate.faults.crash.explorer import PROFILES
-from pytest_wfstate.faults.disk.losses import Model
+from pytest_wfstate.faults.bounds import PROFILES, Model
 from pytest_wfstate.labs.settings import Settings
 from tests.unit.faults.disk.protocols import PROTOCOLS, Protocol, read
 

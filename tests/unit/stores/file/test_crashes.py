@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from pytest_wfstate import Crash, CrashBug
-from pytest_wfstate.faults.crash.explorer import PROFILES
+from pytest_wfstate.faults.bounds import PROFILES
 from pytest_wfstate.labs.settings import Settings
 from pytest_wfstate.stores.file import effects, journal, paused, runs, snapshots
 

@@ -15,7 +15,7 @@ from sqlalchemy import create_engine
 
 from pytest_wfstate import SqlEffectStore, SqlPausedStore, SqlResumeStore, SqlRunStore, SqlSnapshotStore, as_sync
 from pytest_wfstate.contracts.base import Contract
-from pytest_wfstate.faults.crash.explorer import PROFILES
+from pytest_wfstate.faults.bounds import PROFILES
 from pytest_wfstate.stores.sql.base import SqlStore
 from pytest_wfstate.suites import EffectSuite, PausedSuite, ResumeSuite, RunSuite, SnapshotSuite
 from tests.unit.stores.sql.damage import tear

@@ -1,0 +1,101 @@
+"""Lines of the user's code: which one is being executed, or asked for the work that is."""
+
+from __future__ import annotations
+
+import contextvars
+import dataclasses
+import functools
+import linecache
+import os
+import sys
+import sysconfig
+import threading
+from pathlib import Path
+from types import FrameType
+
+_PACKAGE = str(Path(__file__).parents[1]) + os.sep
+_STANDARD = tuple({sysconfig.get_path(name) for name in ("stdlib", "platstdlib")})
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class SourceLine:
+    """A line of code."""
+
+    path: str
+    number: int
+    function: str
+
+    @property
+    def text(self) -> str:
+        """What the line says, if its file can be read."""
+        return linecache.getline(self.path, self.number).strip()
+
+    def __str__(self) -> str:
+        return f"{self.path}:{self.number}"
+
+
+class _Job(threading.local):
+    line: SourceLine | None = None
+
+
+job = _Job()
+"""`job.line` is where the work that a pool's thread is doing was asked for."""
+
+origin: contextvars.ContextVar[SourceLine | None] = contextvars.ContextVar("origin", default=None)
+"""Where the thread was started, or the task of another thread's loop was asked for, that this runs in."""
+
+
+@functools.cache
+def is_users(filename: str) -> bool:
+    """Tell whether a file is of neither the standard library nor this package."""
+    if filename.startswith(("<", _PACKAGE)):
+        return False
+    return not filename.startswith(_STANDARD) or is_installed(filename)
+
+
+@functools.cache
+def is_installed(filename: str) -> bool:
+    """Tell whether a file is of an installed package."""
+    return "site-packages" in filename or "dist-packages" in filename
+
+
+_line = functools.lru_cache(maxsize=4096)(SourceLine)
+
+
+def causing_line() -> SourceLine | None:
+    """Return the line of the user's that is being executed: the innermost, or else the one that asked for this work.
+
+    A line of an installed library counts only if there is no other.
+    """
+    own, library = _lines(sys._getframe(1))
+    return own or job.line or origin.get() or library
+
+
+def users_line() -> SourceLine | None:
+    """Give the line of the user's that is being executed in this thread."""
+    own, library = _lines(sys._getframe(1))
+    return own or library
+
+
+def _lines(frame: FrameType | None) -> tuple[SourceLine | None, SourceLine | None]:
+    """Give the innermost line of the user's own, and that of an installed library."""
+    library: SourceLine | None = None
+    while frame is not None:
+        # Our own frames are told by their module: f_code is audited, which costs more than all the rest of this.
+        module = frame.f_globals.get("__name__") or ""
+        if module.startswith("_pytest."):
+            break  # it has called the test
+        if not _is_ours(module):
+            code = frame.f_code
+            if is_users(code.co_filename):
+                line = _line(code.co_filename, frame.f_lineno, code.co_name)
+                if not is_installed(code.co_filename):
+                    return line, library
+                library = library or line
+        frame = frame.f_back
+    return None, library
+
+
+@functools.cache
+def _is_ours(module: str) -> bool:
+    return module.startswith("pytest_wfstate.")
