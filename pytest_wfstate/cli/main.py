@@ -14,7 +14,7 @@ from pytest_wfstate.cli.check import Unusable, all_clauses, animals, shipped, ta
 from pytest_wfstate.cli.clauses import clause_document, clause_list
 from pytest_wfstate.cli.sessions import Session, run
 from pytest_wfstate.cli.zoo import KEY, Tour, count, differences, matrix, without_animal
-from pytest_wfstate.plugin import PROFILES
+from pytest_wfstate.faults.bounds import PROFILES
 from pytest_wfstate.report.progress import Progress
 from pytest_wfstate.report.scorecard import scorecard, violations
 from pytest_wfstate.suites import SUITES

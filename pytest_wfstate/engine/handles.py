@@ -47,3 +47,9 @@ class Handles:
         # What closing raises after a failure would only hide it.
         with contextlib.suppress(Exception) if error else contextlib.nullcontext():
             self.restart()
+
+
+def close(store: Any) -> Any:
+    """Let go of a handle: call its `aclose()` or `close()`, if it has one."""
+    closes = getattr(store, "aclose", None) or getattr(store, "close", None)
+    return closes() if closes else None

@@ -117,7 +117,7 @@ class StormRun:
             timeout=timeout + 5,
         )
 
-    def rage(self, seconds: float) -> None:
+    def run(self, seconds: float) -> None:
         """Go on for some time, and look at everything at the end."""
         began = now()
         try:

@@ -13,7 +13,7 @@ import pytest
 from pytest_wfstate.contracts.base import Call, Contract, Invented
 from pytest_wfstate.contracts.clock import now
 from pytest_wfstate.engine.driver import Driver
-from pytest_wfstate.engine.handles import Handles
+from pytest_wfstate.engine.handles import Handles, close
 from pytest_wfstate.engine.script import Later, ScriptRun, Step, Tick
 from pytest_wfstate.faults.frozen_clock import START, frozen_clock
 from pytest_wfstate.faults.servers.proxy import Proxy
@@ -228,12 +228,6 @@ class _Clock(Invented):
 
     def time(self) -> Any:
         return now()
-
-
-def close(store: Any) -> Any:
-    """Let go of a handle: call its `aclose()` or `close()`, if it has one."""
-    closes = getattr(store, "aclose", None) or getattr(store, "close", None)
-    return closes() if closes else None
 
 
 def _timeout(config: pytest.Config) -> float:

@@ -44,7 +44,7 @@ def test_a_public_name_of_a_part_is_exported(home: str, name: str) -> None:
 
 
 def test_contracts_stores_and_errors_are_among_the_parts() -> None:
-    assert {"errors", "contracts", "stores.memory", "stores.file", "stores.sql", "stores.colour"} <= set(HOMES)
+    assert {"errors", "contracts", "stores.memory", "stores.file", "stores.sql", "stores.adapt"} <= set(HOMES)
 
 
 def test_nothing_else_is_exported() -> None:

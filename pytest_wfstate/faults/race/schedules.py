@@ -2,31 +2,29 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
-import functools
 import hashlib
 from collections.abc import Callable, Generator, Sequence
 from pathlib import Path
 from typing import Any, Literal, get_args
 
-from pytest_wfstate.faults.bounds import FAILURES, CheckFails
+from pytest_wfstate.faults.bounds import FAILURES, Bounds, CheckFails
 from pytest_wfstate.faults.crash.report import named
-from pytest_wfstate.faults.disk.home import Home, memory_home
-from pytest_wfstate.faults.drive import Call, Steps, arun, call, run
+from pytest_wfstate.faults.disk.home import Home
+from pytest_wfstate.faults.drive import Call, Steps
 from pytest_wfstate.faults.race.processes import ClientProcesses
 from pytest_wfstate.faults.race.report import RaceBug, report
-from pytest_wfstate.faults.race.schedule import PROGRESS, Choices, ClientFailed, Clients, Killed, ScheduleRun, Turn
+from pytest_wfstate.faults.race.schedule import Choices, ClientFailed, Clients, Killed, ScheduleRun, Turn
 from pytest_wfstate.faults.race.search import ScheduleSearch
 from pytest_wfstate.faults.real_clock import now
 from pytest_wfstate.faults.replay_id import RaceId, ReplayId, TraceChanged
 from pytest_wfstate.faults.result import Result
-from pytest_wfstate.labs.settings import Lab, Settings, Unmeasured, need_measured, need_no_loop
 
 # A failure is shown at the line of the test that asked for it.
 __tracebackhide__ = True
 
 By = Literal["line", "opcode", "await"]
+BYS: tuple[By, ...] = get_args(By)
 Client = Callable[..., Any]
 TIMEOUT = 30.0  # seconds for a client to come to its next operation
 
@@ -83,158 +81,58 @@ class RaceResult(Result):
         return f"{self.tried:,} schedules run, {self.skipped:,} waiting"
 
 
-class Schedules(Lab):
-    """Lets clients run against each other, in every order in which they can take turns.
+@dataclasses.dataclass(slots=True)
+class RaceTask:
+    """What is to be raced, and how."""
 
-    A *client* is called with a folder, home, opens a handle of its own there, and does its work. A *check* is called
-    with an `Outcome`, and raises if that is not acceptable. All may be async.
-    """
+    setup: Client | None
+    clients: Sequence[Client]
+    check: Client
+    preemptions: int
+    by: By | None
+    crash: bool
+    """Whether one client is also killed."""
+    home: Home
+    bounds: Bounds
+    test: str | None = None
+    ordinal: int = 1
+    """Which exploration of the test it is."""
+    replay: ReplayId | None = None
+    keep: Callable[[Home], str] | None = None
+    progress: Callable[[RaceResult], None] = lambda _: None
 
-    def explore(
-        self,
-        setup: Client | None,
-        clients: Sequence[Client],
-        check: Client,
-        *,
-        preemptions: int | None = None,
-        crash: bool = False,
-        by: By | None = None,
-        unmeasured: Unmeasured = "fail",
-    ) -> RaceResult:
-        """Run `clients` in every order in which they can take turns at their file operations, and check each outcome.
+    def start_clients(self) -> Clients:
+        """Start the clients: processes, threads or tasks."""
+        if self.by is None or self.setup is None:
+            return ClientProcesses(self.home, self.clients, TIMEOUT, mortal=self.crash)
+        if self.by == "await":
+            from pytest_wfstate.faults.race.tasks import Tasks
 
-        `preemptions` is how often a client is stopped that could have gone on: 2, or 1 by opcode. With `crash`, one
-        client is also really killed, wherever it has changed something, and the others go on.
+            return Tasks(self.setup, self.clients, TIMEOUT)
+        from pytest_wfstate.faults.race.threads import Threads
 
-        With `by`, nothing is on files: `setup()` makes what the clients share in memory, anew each time, and they are
-        called with it. They are threads that take turns at each `"line"` or `"opcode"` of its code, or tasks of one
-        event loop that take turns at each `"await"`.
-
-        Raises:
-            RaceBug: the check does not accept an outcome, or the clients cannot come to their ends.
-            NotMeasured: the lab could not see what the clients did.
-        """
-        need_no_loop("race", "explore")
-        exploration = self._exploration(setup, clients, check, preemptions, by, crash=crash)
-        with self._telling(exploration.result):
-            run(exploration.steps())
-        need_measured(exploration.result, unmeasured)
-        return exploration.result
-
-    async def aexplore(
-        self,
-        setup: Client | None,
-        clients: Sequence[Client],
-        check: Client,
-        *,
-        preemptions: int | None = None,
-        crash: bool = False,
-        by: By | None = None,
-        unmeasured: Unmeasured = "fail",
-    ) -> RaceResult:
-        """Do what `explore` does, from a running event loop. `setup` and `check` run on it."""
-        exploration = self._exploration(setup, clients, check, preemptions, by, crash=crash)
-        with self._telling(exploration.result):
-            await arun(exploration.steps())
-        need_measured(exploration.result, unmeasured)
-        return exploration.result
-
-    def unseen(self, setup: Client, clients: Sequence[Client]) -> list[str]:
-        """Run clients one after the other, and tell what of their work no turns can be taken at, such as SQLite."""
-        with memory_home(self._settings.home) as home:
-            call(setup, home.path)
-            with contextlib.closing(ClientProcesses(home, clients, TIMEOUT)) as processes:
-                return processes.run(()).unseen
-
-    def ack(self, value: Any = None) -> None:
-        """Promise something to the outside: no death of this client may undo it. For use in a client."""
-        progress = PROGRESS.get()
-        if progress is not None:
-            progress.acked.append(value)
-
-    def _exploration(
-        self,
-        setup: Client | None,
-        clients: Sequence[Client],
-        check: Client,
-        preemptions: int | None,
-        by: By | None,
-        *,
-        crash: bool,
-    ) -> _RaceExploration:
-        bound = (1 if by == "opcode" else 2) if preemptions is None else preemptions
-        if len(clients) < 2:
-            raise ValueError(f"there {'is 1 client' if clients else 'are no clients'}. It takes two to race.")
-        if bound < 0:
-            raise ValueError(f"preemptions is {preemptions!r}. It is how often a client may be stopped: from 0 up.")
-        if by is not None:
-            _check_by(by, setup, crash=crash)
-        home = self._home()
-        return _RaceExploration(
-            dataclasses.replace(self._settings, bounds=self._bounds),
-            home,
-            setup,
-            check,
-            functools.partial(_clients, home, setup, clients, by, crash=crash),
-            RaceResult(len(clients), bound, by),
-            self._explorations + 1,
-        )
+        return Threads(self.setup, self.clients, TIMEOUT, by=self.by)
 
 
-def _check_by(by: By, setup: Client | None, *, crash: bool) -> None:
-    if by not in get_args(By):
-        raise ValueError(f"by is {by!r}. It is one of {', '.join(get_args(By))}, or None for clients on files.")
-    if setup is None:
-        raise ValueError(f"setup is None with by={by!r}. It makes what the clients share in memory: give a function.")
-    if crash:
-        raise ValueError(f"crash=True with by={by!r}: a thread cannot be killed, and memory does not survive it.")
-
-
-def _clients(home: Home, setup: Client | None, clients: Sequence[Client], by: By | None, *, crash: bool) -> Clients:
-    if by is None or setup is None:
-        return ClientProcesses(home, clients, TIMEOUT, mortal=crash)
-    if by == "await":
-        from pytest_wfstate.faults.race.tasks import Tasks
-
-        return Tasks(setup, clients, TIMEOUT)
-    from pytest_wfstate.faults.race.threads import Threads
-
-    return Threads(setup, clients, TIMEOUT, by=by)
-
-
-class _RaceExploration:
+class RaceExplorer:
     """One exploration, from the setup to the verdict."""
 
-    def __init__(
-        self,
-        settings: Settings,
-        home: Home,
-        setup: Client | None,
-        check: Client,
-        clients: Callable[[], Clients],
-        result: RaceResult,
-        ordinal: int,
-    ) -> None:
-        self._settings = settings
-        self._home = home
-        self._setup = setup
-        self._check = check
-        self._make_clients = clients
-        self.result = result
-        self._ordinal = ordinal
+    def __init__(self, task: RaceTask) -> None:
+        self._task = task
+        self.result = RaceResult(len(task.clients), task.preemptions, task.by)
         self._began = now()
 
     def steps(self) -> Steps:
         """Do it all. Gives the calls to make."""
-        if self._setup is not None and self.result.by is None:
-            yield self._setup, (self._home.path,)
-        clients = self._make_clients()
+        if self._task.setup is not None and self._task.by is None:
+            yield self._task.setup, (self._task.home.path,)
+        clients = self._task.start_clients()
         self._began = now()
         try:
-            replay = self._settings.replay
+            replay = self._task.replay
             if replay is None:
                 yield from self._explore(clients)
-            elif replay.ordinal == self._ordinal:
+            elif replay.ordinal == self._task.ordinal:
                 yield from self._replay(clients, replay)
             if not self.result.reasons:
                 self.result.verdict = "CLEAN"
@@ -243,7 +141,7 @@ class _RaceExploration:
             self.result.seconds = now() - self._began
 
     def _explore(self, clients: Clients) -> Steps:
-        search, bounds = ScheduleSearch(clients, self.result.preemptions), self._settings.bounds
+        search, bounds = ScheduleSearch(clients, self.result.preemptions), self._task.bounds
         for schedule in search:
             self._count(search)
             error = yield from self._judge(schedule, clients)
@@ -265,7 +163,7 @@ class _RaceExploration:
     def _count(self, search: ScheduleSearch) -> None:
         self.result.tried, self.result.pruned, self.result.skipped = search.runs, search.pruned, len(search.waiting)
         self.result.seconds = now() - self._began
-        self._settings.progress(self.result)
+        self._task.progress(self.result)
 
     def _need_turns(self, schedule: ScheduleRun) -> None:
         if all(turn.touch.kind == "end" for turn in schedule.turns):
@@ -290,7 +188,7 @@ class _RaceExploration:
         if schedule.stuck:
             return RuntimeError(schedule.stuck)
         try:
-            yield self._check, (self._outcome(schedule, clients),)
+            yield self._task.check, (self._outcome(schedule, clients),)
         except FAILURES as error:
             return error
         return None
@@ -298,13 +196,13 @@ class _RaceExploration:
     def _outcome(self, schedule: ScheduleRun, clients: Clients) -> Outcome:
         results = [_result(result) for _, result in sorted(schedule.results.items())]
         acked = [schedule.acked.get(client, []) for client in range(len(results))]
-        return Outcome(self._home.path, clients.shared, tuple(results), tuple(acked), tuple(schedule.turns))
+        return Outcome(self._task.home.path, clients.shared, tuple(results), tuple(acked), tuple(schedule.turns))
 
     def _violated(self, clients: Clients, choices: Choices, counts: str = "{0}.") -> Steps:
         """Run a schedule that failed once more, to see the lines that did it, and tell it."""
         schedule = clients.run(choices, lines=True)
-        content = (self._home.content(), self._home.links()) if self.result.by is None else None
-        kept_at = self._settings.keep(self._home) if self._settings.keep else None
+        content = (self._task.home.content(), self._task.home.links()) if self.result.by is None else None
+        kept_at = self._task.keep(self._task.home) if self._task.keep else None
         error = yield from self._judge(schedule, clients)
         if error is None:
             if not self.result.reasons:
@@ -313,9 +211,9 @@ class _RaceExploration:
                     "besides the files, such as time or chance, must stand still"
                 )
             return
-        replay = str(ReplayId(self._ordinal, race=race_id(schedule, self.result.by)))
+        replay = str(ReplayId(self._task.ordinal, race=race_id(schedule, self.result.by)))
         self.result.verdict, self.result.replay = "VIOLATED", replay
-        test = self._settings.test
+        test = self._task.test
         text = report(
             schedule,
             error,
@@ -324,7 +222,7 @@ class _RaceExploration:
             kept_at,
             (test, replay) if test else None,
         )
-        raise RaceBug(text.replace(str(self._home.path), "home"), replay) from None
+        raise RaceBug(text.replace(str(self._task.home.path), "home"), replay) from None
 
     def _replay(self, clients: Clients, replay: ReplayId) -> Steps:
         assert replay.race is not None

@@ -51,7 +51,7 @@ def _killed() -> Test:
         home = self._home()
         self._tell("limit", ["a killed server shows the death of a process, not a power cut"])
         try:
-            lab.rage(
+            lab.run_storm(
                 lambda: self._handles(home),
                 self.contract,
                 StormResult(_WORKERS, seed=0),
