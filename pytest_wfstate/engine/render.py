@@ -60,21 +60,21 @@ def entry_in_words(entry: Entry) -> str:
     return f"{entry.client}: {call_in_words(call)} {sign}{outcome_in_words(entry.outcome)}"
 
 
-def unexplained_in_words(unexplained: Unexplained, specification: ReferenceModel) -> str:
+def unexplained_in_words(unexplained: Unexplained, model: ReferenceModel) -> str:
     """Say which results no order of the calls explains, and what they would have been in some."""
     shown = (f"  {entry_in_words(entry)}" for entry in unexplained.entries)
-    orders = (_in_that_order(*dead_end, specification) for dead_end in unexplained.dead_ends)
+    orders = (_in_that_order(*dead_end, model) for dead_end in unexplained.dead_ends)
     return "\n".join(["no order of the calls explains this:", *shown, *list(dict.fromkeys(orders))[:_ORDERS]])
 
 
-def _in_that_order(order: Sequence[Entry], wrong: Entry, specification: ReferenceModel) -> str:
-    world = specification.start()
+def _in_that_order(order: Sequence[Entry], wrong: Entry, model: ReferenceModel) -> str:
+    world = model.start()
     for entry in order:
-        world = next(iter(specification.step(world, entry)), world)
-    done = [f"{one.name} ({one.client})" for one in order if specification.mutates(Call(one.name, one.args))]
+        world = next(iter(model.step(world, entry)), world)
+    done = [f"{one.name} ({one.client})" for one in order if model.mutates(Call(one.name, one.args))]
     earlier = [f"{len(done) - _LAST:,} others"] if len(done) > _LAST else []
     told = ", ".join([*earlier, *done[-_LAST:]]) or "nothing"
-    return f"after {told}: {wrong.name} gives {outcome_in_words(specification.expected(world, wrong))}"
+    return f"after {told}: {wrong.name} gives {outcome_in_words(model.expected(world, wrong))}"
 
 
 def in_words(value: Any) -> str:

@@ -56,14 +56,14 @@ class ScriptRun:
 
     def __init__(
         self,
-        specification: ReferenceModel,
+        model: ReferenceModel,
         worlds: Iterable[ReferenceState],
         *,
         title: str = "",
         memory: Memory | None = None,
         is_aside: Callable[[Call], bool] = lambda _: False,
     ) -> None:
-        self._specification = specification
+        self._model = model
         self._memory = memory
         self._is_aside = is_aside
         self._title = title
@@ -114,7 +114,7 @@ class ScriptRun:
         except Exception as error:
             self._note(error, f"{handle}.{call_in_words(call)}")
             raise
-        self.has_looked |= not self._specification.mutates(call)
+        self.has_looked |= not self._model.mutates(call)
         self.judge(handle, call, outcome, handles.driver.refusal)
 
     def _note(self, error: Exception, what: str) -> None:
@@ -125,7 +125,7 @@ class ScriptRun:
     def restart(self) -> None:
         """Go on with what is stored, and new handles."""
         self._told.append("-- restart --")
-        self.worlds = tuple(self._specification.restart(world) for world in self.worlds)
+        self.worlds = tuple(self._model.restart(world) for world in self.worlds)
 
     def judge(self, handle: str, call: Call, outcome: Outcome, refusal: BaseException | None = None) -> None:
         """Go on to the worlds in which a call comes to this; `refusal` is what the store said if it refused it.
@@ -138,17 +138,15 @@ class ScriptRun:
         if not after:
             why = [f"    it said: {said(refusal)[0]}"] if isinstance(outcome, Refused) and refusal else []
             raise Violation("\n".join([*self._told, _told(entry, call), *self._wanted(entry, call), *why]))
-        if self._specification.mutates(call):  # what only looks, and saw the right thing, need not be read again
+        if self._model.mutates(call):  # what only looks, and saw the right thing, need not be read again
             self._told.append(_told(entry, call) if outcome != Returned(None) else f"{handle}.{call_in_words(call)}")
         self.worlds = after
-        if isinstance(outcome, Returned) and self._specification.generates_id(call):
+        if isinstance(outcome, Returned) and self._model.generates_id(call):
             self.made.append(outcome.value)
 
     def shows(self, look: Call) -> bool:
         """Tell whether there is something to see for a call that only looks, in the first of the worlds."""
-        expected = self._specification.expected(
-            self.worlds[0], Entry(FIRST, look.name, look.args, 0, 0, Returned(None))
-        )
+        expected = self._model.expected(self.worlds[0], Entry(FIRST, look.name, look.args, 0, 0, Returned(None)))
         return isinstance(expected, Returned) and expected.value not in (None, [])
 
     def _after(self, entry: Entry, call: Call) -> tuple[ReferenceState, ...]:
@@ -160,12 +158,12 @@ class ScriptRun:
         return self._memory[key]
 
     def _stepped(self, entry: Entry) -> tuple[ReferenceState, ...]:
-        found = [after for world in self.worlds for after in self._specification.step(world, entry)]
+        found = [after for world in self.worlds for after in self._model.step(world, entry)]
         return tuple(dict.fromkeys(found) if len(found) > 1 else found)
 
     def _wanted(self, entry: Entry, call: Call) -> list[str]:
-        expected = [self._specification.expected(world, entry) for world in self.worlds]
-        if self._specification.generates_id(call) and isinstance(expected[0], Returned):
+        expected = [self._model.expected(world, entry) for world in self.worlds]
+        if self._model.generates_id(call) and isinstance(expected[0], Returned):
             return ["    expected: an id that is new"]
         wanted = dict.fromkeys(outcome_in_words(one) for one in expected)
         return [f"    expected: {' or '.join(wanted)}", *_difference(expected, entry.outcome)]

@@ -44,7 +44,7 @@ class CrashId:
     """One crash of a replay id."""
 
     model: Model
-    cut: int
+    point: int
     turned: tuple[tuple[int, int, int], ...]
     """Dials that are not at 0: the part, the dial, its position."""
     fingerprint: str
@@ -52,13 +52,13 @@ class CrashId:
     @classmethod
     def read(cls, text: str) -> Self:
         """Read what `_CRASH` matches."""
-        model, cut, turned, fingerprint = text.split("-")
-        dials = [] if turned == "0" else [tuple(map(int, dial.split("."))) for dial in turned.split("_")]
-        return cls(cast(Model, model), int(cut), tuple((part, dial, at) for part, dial, at in dials), fingerprint)
+        model, point, turned, fingerprint = text.split("-")
+        axes = [] if turned == "0" else [tuple(map(int, axis.split("."))) for axis in turned.split("_")]
+        return cls(cast(Model, model), int(point), tuple((part, axis, at) for part, axis, at in axes), fingerprint)
 
     def __str__(self) -> str:
-        turned = "_".join(f"{part}.{dial}.{position}" for part, dial, position in self.turned)
-        return f"{self.model}-{self.cut}-{turned or 0}-{self.fingerprint}"
+        turned = "_".join(f"{part}.{axis}.{position}" for part, axis, position in self.turned)
+        return f"{self.model}-{self.point}-{turned or 0}-{self.fingerprint}"
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -193,7 +193,7 @@ class Race(Lab):
         self,
         handles: Callable[[], Handles],
         contract: Contract,
-        weather: StormResult,
+        result: StormResult,
         seconds: float | None = None,
         **settings: Any,
     ) -> StormResult:
@@ -202,11 +202,11 @@ class Race(Lab):
         Raises:
             RaceBug: as `storm` does.
         """
-        with self._telling(weather):
-            StormRun(handles, contract, weather, **settings).run(SECONDS[self._profile] if seconds is None else seconds)
-        if weather.violation:
-            raise RaceBug(f"a storm of {weather.workers} workers broke the store.\n\n{weather.violation}\n\n{weather}.")
-        return weather
+        with self._telling(result):
+            StormRun(handles, contract, result, **settings).run(SECONDS[self._profile] if seconds is None else seconds)
+        if result.violation:
+            raise RaceBug(f"a storm of {result.workers} workers broke the store.\n\n{result.violation}\n\n{result}.")
+        return result
 
 
 def _check_by(by: By, setup: Client | None, *, crash: bool) -> None:

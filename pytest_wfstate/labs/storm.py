@@ -84,7 +84,7 @@ class StormRun:
         self,
         handles: Callable[[], Handles],
         contract: Contract,
-        weather: StormResult,
+        result: StormResult,
         *,
         medium: Medium,
         kills: bool,
@@ -94,24 +94,24 @@ class StormRun:
     ) -> None:
         self._handles = handles
         self._contract = contract
-        self._weather = weather
+        self._weather = result
         self._kills = kills and medium != "memory"
         self._server = server
         self._disturb = self._kill_server if server else None
         self._timeout = timeout
-        self._chance = random.Random(weather.seed)
-        self._specification = ReferenceModel(contract, normalise)
+        self._chance = random.Random(result.seed)
+        self._model = ReferenceModel(contract, normalise)
         self._outages: list[tuple[float, float]] = []
         """From when to when the server was gone."""
-        self._done_at = [now()] * weather.workers
+        self._done_at = [now()] * result.workers
         """When each worker was done with a call, last."""
         self._operations, self._recovery = self._offered()
         self._last: list[tuple[Call, Outcome]] = []
         """What was seen of each id at the end of its round."""
         self._storm = Storm(
             self._life,
-            weather.workers,
-            random.Random(weather.seed),
+            result.workers,
+            random.Random(result.seed),
             deaths=self._kills,
             threads=medium == "memory",
             timeout=timeout + 5,
@@ -184,31 +184,33 @@ class StormRun:
     def _round(self) -> None:
         from pytest_wfstate.engine.random_calls import chosen_calls  # and hypothesis: see strategies
 
-        weather = self._weather
-        ids = [f"r{weather.rounds}-{letter}" for letter in "abc"]
-        weather.rounds += 1
-        calls = chosen_calls(self._operations, ids, _KINDS, weather.seed + weather.rounds)
+        result = self._weather
+        ids = [f"r{result.rounds}-{letter}" for letter in "abc"]
+        result.rounds += 1
+        calls = chosen_calls(self._operations, ids, _KINDS, result.seed + result.rounds)
         chosen = self._chance.choices(calls, k=CALLS)
-        orders = [self._with_naps(chosen[number :: weather.workers]) for number in range(weather.workers)]
+        orders = [self._with_naps(chosen[number :: result.workers]) for number in range(result.workers)]
         deeds = self._storm.round(orders, self._recovery, self._disturb)
-        entries = [self._entry(deed) for deed in deeds if deed.died or deed.outcome is not None]
-        weather.calls += len(entries)
-        weather.killed = self._storm.killed
+        entries = [self._entry(timed_call) for timed_call in deeds if timed_call.died or timed_call.outcome is not None]
+        result.calls += len(entries)
+        result.killed = self._storm.killed
         made = [one.outcome.value for one in entries if isinstance(one.outcome, Returned) and self._invents(one)]
         entries += self._observed([*ids, *made], now())
-        weather.violation = self._judged(entries)
+        result.violation = self._judged(entries)
 
-    def _entry(self, deed: TimedCall) -> Entry:
-        client = f"worker {deed.worker + 1}" + (f", life {deed.life + 1}" if deed.life else "")
+    def _entry(self, timed_call: TimedCall) -> Entry:
+        client = f"worker {timed_call.worker + 1}" + (f", life {timed_call.life + 1}" if timed_call.life else "")
         # A call that was lost with its server has happened before the server was back, or never.
-        is_lost = deed.died or (isinstance(deed.outcome, Errored) and self._has_lost_server(deed))
-        self._done_at[deed.worker] = deed.end
-        outcome = NeverReturned() if is_lost else deed.outcome
-        return Entry(client, deed.order.name, deed.order.args, deed.begin, deed.end, outcome)
+        is_lost = timed_call.died or (isinstance(timed_call.outcome, Errored) and self._has_lost_server(timed_call))
+        self._done_at[timed_call.worker] = timed_call.end
+        outcome = NeverReturned() if is_lost else timed_call.outcome
+        return Entry(client, timed_call.order.name, timed_call.order.args, timed_call.begin, timed_call.end, outcome)
 
-    def _has_lost_server(self, deed: TimedCall) -> bool:
+    def _has_lost_server(self, timed_call: TimedCall) -> bool:
         """Tell whether the server was gone at some time since the worker's last call: else it is not to blame."""
-        return any(began <= deed.end and ended >= self._done_at[deed.worker] for began, ended in self._outages)
+        return any(
+            began <= timed_call.end and ended >= self._done_at[timed_call.worker] for began, ended in self._outages
+        )
 
     def _invents(self, entry: Entry) -> bool:
         return self._contract[entry.name].generates_id
@@ -254,7 +256,7 @@ class StormRun:
             server = ", and the server was there" if self._server else ""
             return f"a call ended in an error, with nothing in its way but others{server}:\n  {entry_in_words(failed)}"
         for part in shares(entries, self._contract):
-            unexplained = check(part, self._specification)
+            unexplained = check(part, self._model)
             if unexplained is not None:
                 return self._told(part, unexplained)
         return ""
@@ -270,7 +272,7 @@ class StormRun:
         begin = rows[0].begin
         lines = [f"  {_milliseconds(entry, begin)}  {entry_in_words(entry)}" for entry in rows]
         left_out = f"  and {len(around) - _SHOWN} more" if len(around) > _SHOWN else ""
-        words = unexplained_in_words(unexplained, self._specification)
+        words = unexplained_in_words(unexplained, self._model)
         return "\n".join([words, "they are among these calls, with milliseconds:", *lines, *filter(None, [left_out])])
 
 

@@ -123,7 +123,7 @@ class Suite(ClauseContext):
             play = self._begin()
             call = self.contract.write("a", 1)
             play.all(handles, [call])
-            expected = [self._specification.restart(world) for world in play.worlds]
+            expected = [self._model.restart(world) for world in play.worlds]
             inputs.disturb(call.args)
             looks = self._looks("a")
             self._begin(expected).all(handles, [*(second_handle(look) for look in looks), *looks])

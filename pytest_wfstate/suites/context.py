@@ -96,7 +96,7 @@ class ClauseContext:
         self._base = tmp_path_factory.mktemp("wfstate")
         required = [one.name for one in self.contract.operations if one.required]
         self._driver = Driver(self._timeout, self.encode, self.decode, self.normalise, required)
-        self._specification = ReferenceModel(self.contract, self.normalise)
+        self._model = ReferenceModel(self.contract, self.normalise)
         with contextlib.ExitStack() as stack:
             if self.server is not None:
                 self._server = request.getfixturevalue(self.server)
@@ -104,7 +104,7 @@ class ClauseContext:
                 self.url = self._proxy.url
             yield
         self._driver.close()
-        del self._request, self._driver, self._specification  # pytest keeps this object for as long as it runs
+        del self._request, self._driver, self._model  # pytest keeps this object for as long as it runs
 
     def _need_server(self) -> Any:
         """Give the server, if the store is on one that can be reached."""
@@ -143,8 +143,8 @@ class ClauseContext:
 
     def _begin(self, worlds: Sequence[ReferenceState] | None = None) -> ScriptRun:
         """Begin a script, on an empty store or on one in which things are as in these worlds."""
-        start = worlds or [self._specification.start()]
-        return ScriptRun(self._specification, start, title=self._title, is_aside=self._is_aside)
+        start = worlds or [self._model.start()]
+        return ScriptRun(self._model, start, title=self._title, is_aside=self._is_aside)
 
     def _is_aside(self, call: Call) -> bool:
         """Tell whether a script makes a call only to see what others did. If it is not offered, it can be left out."""
@@ -165,9 +165,9 @@ class ClauseContext:
 
     def _play_in_time(self, lines: Sequence[Step | Later | Tick]) -> None:
         """Make calls while the clock stands still: then every time stamp is known."""
-        specification = ReferenceModel(self.contract, self.normalise, _Clock())
+        model = ReferenceModel(self.contract, self.normalise, _Clock())
         with frozen_clock(START) as clock, self._handles(self._home()) as handles:
-            play = ScriptRun(specification, [specification.start()], title=self._title, is_aside=self._is_aside)
+            play = ScriptRun(model, [model.start()], title=self._title, is_aside=self._is_aside)
             for line in lines:
                 if isinstance(line, Tick):
                     clock.tick(line.seconds)

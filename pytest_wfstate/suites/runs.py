@@ -370,7 +370,7 @@ class RunSuite(Suite):
         with self._handles(self._home()) as handles:
             play = self._begin()
             play.all(handles, [create("a"), *calls])
-            worlds = [self._specification.restart(world) for world in play.worlds]
+            worlds = [self._model.restart(world) for world in play.worlds]
             for call in calls:
                 inputs.disturb(call.args)
             self._begin(worlds).all(handles, [*(second_handle(look) for look in LOOK_FETCH), *LOOK_FETCH])

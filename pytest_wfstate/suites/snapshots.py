@@ -331,7 +331,7 @@ class SnapshotSuite(Suite):
         with self._handles(self._home()) as handles:
             play = self._begin()
             play.all(handles, [A, call])
-            worlds = [self._specification.restart(world) for world in play.worlds]
+            worlds = [self._model.restart(world) for world in play.worlds]
             inputs.disturb(call.args[1])
             looks = _last(play.made)
             self._begin(worlds).all(handles, [*(second_handle(look) for look in looks), *looks])

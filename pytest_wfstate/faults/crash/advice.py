@@ -10,7 +10,7 @@ import itertools
 from collections.abc import Callable, Iterator
 
 from pytest_wfstate.faults.crash.sqlite_advice import LEVELS, SqliteFiles, database_of
-from pytest_wfstate.faults.disk.models import cuts
+from pytest_wfstate.faults.disk.models import crash_points
 from pytest_wfstate.faults.disk.states import CrashedRun, State
 from pytest_wfstate.faults.trace.describe import OpDescriber
 from pytest_wfstate.faults.trace.ops import (
@@ -38,7 +38,7 @@ _MOST_LOOKED_AT = 200  # choices of one cut
 class MissingSync:
     """Something that is missing: an fsync, or a pragma."""
 
-    life: CrashedRun
+    run: CrashedRun
     """The same run with it."""
     advice: str
 
@@ -61,9 +61,9 @@ def first_missing_sync(state: State) -> MissingSync | None:
     """Give what would make a state impossible, if there is something."""
     for index in state.lost():
         for advice, around in _candidates(state, index):
-            life, moved = _with_fsyncs(state.life, around)
-            if not _is_possible(state, life, moved):
-                return MissingSync(life, advice)
+            run, moved = _with_fsyncs(state.run, around)
+            if not _is_possible(state, run, moved):
+                return MissingSync(run, advice)
     return None
 
 
@@ -75,27 +75,27 @@ def _candidates(state: State, index: int) -> Iterator[tuple[str, Around]]:
             yield f"PRAGMA synchronous={level} for {database.name}", _pragma(database, level)
     else:
         for missing in _places(state, index):
-            yield missing.advice, _fsync(state.life, missing)
+            yield missing.advice, _fsync(state.run, missing)
 
 
 def _database(state: State, index: int) -> SqliteFiles | None:
-    item = state.life.trace.items[index]
-    return None if isinstance(item, Sync | Ack | Effect | Called) else database_of(state.life.trace, item.node)
+    item = state.run.trace.items[index]
+    return None if isinstance(item, Sync | Ack | Effect | Called) else database_of(state.run.trace, item.node)
 
 
 def without_missing_sync(state: State) -> list[str]:
     """Say why no fsync would help."""
     lost = state.lost()
-    databases = [_database(state, index) for index in lost or range(max(0, state.cut.index - 1), state.cut.index)]
+    databases = [_database(state, index) for index in lost or range(max(0, state.point.index - 1), state.point.index)]
     if any(database and not database.has_journal for database in databases):
         return [
             "No fsync would prevent it: SQLite keeps no journal on the disk, and changes the database in place.",
             "PRAGMA journal_mode=WAL makes it keep one, and so does DELETE.",
         ]
     if not lost:
-        what = "The second crash lost nothing" if state.life.first else "Nothing was lost"
+        what = "The second crash lost nothing" if state.run.first else "Nothing was lost"
         return [f"{what}: it is the order of the steps that leaves this disk. No fsync would prevent it."]
-    if all(isinstance(state.life.trace.items[index], Write | Truncate | Allocate) for index in lost):
+    if all(isinstance(state.run.trace.items[index], Write | Truncate | Allocate) for index in lost):
         return [
             "No fsync would prevent it: the file is changed in place, and a crash can come in the middle of that.",
             "Write a new file beside it, fsync that, and rename it over the old one.",
@@ -105,11 +105,11 @@ def without_missing_sync(state: State) -> list[str]:
 
 def _places(state: State, index: int) -> Iterator[_Missing]:
     """Give fsyncs that would bring an item to the disk: of a file before it gets its name, or at once."""
-    trace, until = state.life.trace, state.cut.index
+    trace, until = state.run.trace, state.point.index
     words = OpDescriber(trace)
     item = trace.items[index]
     assert isinstance(item, Create | Link | Unlink | Rename | Write | Truncate | Allocate)
-    if index < state.life.since:
+    if index < state.run.since:
         yield from _places_in_recovery(state, item, words)
     elif isinstance(item, Create | Link | Unlink | Rename):
         for folder in _folders(item):
@@ -130,8 +130,8 @@ def _places(state: State, index: int) -> Iterator[_Missing]:
 
 def _places_in_recovery(state: State, item: Item, words: OpDescriber) -> Iterator[_Missing]:
     """Give fsyncs by a recovery of what the run before it may not have come to fsync."""
-    since, until = state.life.since, state.cut.index
-    promises = [at for at in range(since, until) if isinstance(state.life.trace.items[at], Ack | Effect)]
+    since, until = state.run.since, state.point.index
+    promises = [at for at in range(since, until) if isinstance(state.run.trace.items[at], Ack | Effect)]
     at = promises[0] if promises else since
     for node in _folders(item) or [item.node]:  # type: ignore[union-attr]
         name = words.folder(node, at) if _folders(item) else words.file(node, at)
@@ -145,9 +145,9 @@ def _folders(item: Item) -> list[Node]:
     return [item.folder] if isinstance(item, Create | Link | Unlink) else []
 
 
-def _fsync(life: CrashedRun, missing: _Missing) -> Around:
+def _fsync(run: CrashedRun, missing: _Missing) -> Around:
     """Have the fsync at every op that the same line of code did."""
-    line = life.trace.items[missing.op]
+    line = run.trace.items[missing.op]
 
     def around(number: int, item: Item) -> tuple[list[Node], list[Node]]:
         alike = number == missing.op or (
@@ -163,18 +163,18 @@ def _pragma(database: SqliteFiles, level: str) -> Around:
     return lambda _, item: ([], list(database.fsyncs_after(item, level)))
 
 
-def _with_fsyncs(life: CrashedRun, around: Around) -> tuple[CrashedRun, list[int]]:
+def _with_fsyncs(run: CrashedRun, around: Around) -> tuple[CrashedRun, list[int]]:
     """Put fsyncs into the trace; tell where each item went."""
     items: list[Item] = []
     moved: list[int] = []
-    for number, item in enumerate(life.trace.items):
+    for number, item in enumerate(run.trace.items):
         before, after = around(number, item)
         items += map(Fsync, before)
         moved.append(len(items))
         items += [item, *map(Fsync, after)]
     moved.append(len(items))
-    since = moved[life.since] if life.since else 0
-    return dataclasses.replace(life, trace=Trace(life.trace.start, items), since=since), moved
+    since = moved[run.since] if run.since else 0
+    return dataclasses.replace(run, trace=Trace(run.trace.start, items), since=since), moved
 
 
 def _like(node: Node, op: Item, other: Item) -> Node:
@@ -186,13 +186,13 @@ def _like(node: Node, op: Item, other: Item) -> Node:
     return node
 
 
-def _is_possible(state: State, life: CrashedRun, moved: list[int]) -> bool:
+def _is_possible(state: State, run: CrashedRun, moved: list[int]) -> bool:
     """Tell whether the same disk, with the same promises made, can still be left by another run."""
     wanted = state.tree().content()
-    for cut in cuts(life.trace, life.model):
-        if cut.index >= life.since and cut.markers == state.cut.markers:
-            likely = cut.losing(state.cut, state.choice, moved.__getitem__)
-            others = (choice for _, choice in itertools.islice(cut.choices(), _MOST_LOOKED_AT))
-            if any(cut.tree(choice).content() == wanted for choice in itertools.chain([likely], others)):
+    for point in crash_points(run.trace, run.model):
+        if point.index >= run.since and point.markers == state.point.markers:
+            likely = point.losing(state.point, state.choice, moved.__getitem__)
+            others = (choice for _, choice in itertools.islice(point.choices(), _MOST_LOOKED_AT))
+            if any(point.tree(choice).content() == wanted for choice in itertools.chain([likely], others)):
                 return True
     return False

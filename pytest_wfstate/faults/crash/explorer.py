@@ -20,7 +20,7 @@ from pytest_wfstate.faults.crash.clean_process import CannotCompare, FreshProces
 from pytest_wfstate.faults.crash.report import CrashBug, ErrorBug, named, report, where_it_died
 from pytest_wfstate.faults.crash.shrink import Shrink
 from pytest_wfstate.faults.disk.home import Disk, Home
-from pytest_wfstate.faults.disk.recovery import firsts, second_life
+from pytest_wfstate.faults.disk.recovery import firsts, second_run
 from pytest_wfstate.faults.disk.states import Counters, CrashedRun, State, distinct_states, end_state, find, has_changed
 from pytest_wfstate.faults.drive import Call, Steps, call
 from pytest_wfstate.faults.real_clock import now
@@ -101,7 +101,7 @@ class Explorer:
         self._sample = _Sample(task.bounds.samples)
         self._began = self._exploring_since = now()
         self._fresh: FreshProcess | None = None
-        self.tally = Counters(time_left=self._in_time, most=task.bounds.losses)
+        self.counters = Counters(time_left=self._in_time, most=task.bounds.losses)
         self._known: tuple[CrashedRun, int, tuple[list[Any], list[str], list[Any]]] | None = None
         self.left = 0
         """Recoveries or runs that are still to be done."""
@@ -119,9 +119,9 @@ class Explorer:
             if task.setup is not None:
                 yield task.setup, (task.home.path,)
             self._fresh = FreshProcess(self._check_afresh, task.worlds)
-            life = yield from self._live()
+            run = yield from self._live()
             if not self.result.reasons:
-                yield from self._explore(life)
+                yield from self._explore(run)
             if not self.result.reasons:
                 self.result.verdict = "CLEAN"
         finally:
@@ -141,9 +141,9 @@ class Explorer:
         self.result.reasons += recorder.unmeasured
         if not any(isinstance(item, OPS) for item in trace.items):
             self.result.reasons.append("nothing was written below home: write to the folder that the workload is given")
-        life = CrashedRun(trace, task.model, worlds)
-        self.result.reasons += task.worlds.changed_unseen(life.worlds_at(len(trace.items)))
-        return life
+        run = CrashedRun(trace, task.model, worlds)
+        self.result.reasons += task.worlds.changed_unseen(run.worlds_at(len(trace.items)))
+        return run
 
     @contextlib.contextmanager
     def recording(self, gate: Gate | None = None) -> Iterator[Recorder]:
@@ -165,17 +165,17 @@ class Explorer:
             yield self._task.workload, (self._task.home.path,)
         return describe(recorder.trace())
 
-    def _explore(self, life: CrashedRun) -> Steps:
-        yield from self._check_uncrashed(life)
+    def _explore(self, run: CrashedRun) -> Steps:
+        yield from self._check_uncrashed(run)
         task = self._task
         if task.replay is not None:
             if task.replay.ordinal == task.ordinal:
-                yield from self._replay(life, task.replay)
+                yield from self._replay(run, task.replay)
             return
         self.begin()
         tried: list[State] = []
         # The first half of what a bound allows is for the run, if its recovery is to be crashed as well.
-        for state in self.within_bounds(distinct_states(life, self.tally), 1 / task.depth):
+        for state in self.within_bounds(distinct_states(run, self.counters), 1 / task.depth):
             error = yield from self.check(state)
             if error is not None:
                 yield from self._violated(state, error)
@@ -183,7 +183,7 @@ class Explorer:
             self._sample.take(state)
             tried += [state] if task.depth > 1 else []
         if task.depth > 1:
-            yield from self._explore_recoveries(life, tried)
+            yield from self._explore_recoveries(run, tried)
         for state in self._sample.states:
             self._compare(state, None)
 
@@ -211,8 +211,8 @@ class Explorer:
     def _in_time(self, share: float = 1) -> bool:
         return now() - self._exploring_since <= self._task.bounds.seconds * share
 
-    def _check_uncrashed(self, life: CrashedRun) -> Steps:
-        end = end_state(life)
+    def _check_uncrashed(self, run: CrashedRun) -> Steps:
+        end = end_state(run)
         self._sample.take(end)
         error = yield from self.check(end)
         if error is not None:
@@ -231,21 +231,21 @@ class Explorer:
         return None
 
     def _build(self, state: State) -> Disk:
-        self._task.home.build(*self.tally.content(state))
-        acked, effects, worlds = self._outside(state.life, state.cut.index)
+        self._task.home.build(*self.counters.content(state))
+        acked, effects, worlds = self._outside(state.run, state.point.index)
         self._task.worlds.put_back(worlds)
         died = functools.partial(where_it_died, state)
         return Disk(self._task.home.path, list(map(_copied, acked)), list(effects), died)
 
-    def _outside(self, life: CrashedRun, index: int) -> tuple[list[Any], list[str], list[Any]]:
+    def _outside(self, run: CrashedRun, index: int) -> tuple[list[Any], list[str], list[Any]]:
         """Give what the outside knows at a cut. The last is kept: disks come cut by cut."""
-        if self._known is None or self._known[0] is not life or self._known[1] != index:
-            self._known = (life, index, (life.acked(index), life.effects(index), life.worlds_at(index)))
+        if self._known is None or self._known[0] is not run or self._known[1] != index:
+            self._known = (run, index, (run.acked(index), run.effects(index), run.worlds_at(index)))
         return self._known[2]
 
-    def _explore_recoveries(self, life: CrashedRun, tried: list[State]) -> Steps:
+    def _explore_recoveries(self, run: CrashedRun, tried: list[State]) -> Steps:
         """Crash the check as well, where it wrote."""
-        disks = firsts(life, tried)
+        disks = firsts(run, tried)
         self.left = len(disks)
         for first in disks:
             if self.result.reasons or not self.may_go_on():
@@ -265,7 +265,7 @@ class Explorer:
         second = recorder.trace()
         if self.result.reasons or not any(isinstance(item, OPS) for item in second.items):
             return
-        for state in self.within_bounds(distinct_states(second_life(first, second), self.tally)):
+        for state in self.within_bounds(distinct_states(second_run(first, second), self.counters)):
             failed = yield from self.check(state)
             if failed is not None:
                 yield from self._violated(state, failed)
@@ -298,32 +298,32 @@ class Explorer:
         self._build(state)
         kept_at = task.keep(task.home) if task.keep else None
         text = report(state, error, advice, counts, kept_at, (task.test, replay) if task.test else None)
-        kind = ErrorBug if state.life.struck else CrashBug
+        kind = ErrorBug if state.run.injected else CrashBug
         # The report says what the check said and where, so the error is not shown again.
         raise kind(text.replace(str(task.home.path), "home"), replay) from None
 
     def _advise(self, state: State) -> Generator[Call, Any, list[str]]:
         """Look for the fsyncs that are missing, one after the other, until no disk breaks the check."""
-        mend = first_missing_sync(state)
-        if mend is None:
+        missing = first_missing_sync(state)
+        if missing is None:
             return without_missing_sync(state)
         until = now() + self._task.bounds.seconds
-        before, of, _ = yield from self._violations(state.life, until)
-        after, among, broken = yield from self._violations(mend.life, until)
+        before, of, _ = yield from self._violations(state.run, until)
+        after, among, broken = yield from self._violations(missing.run, until)
         lines = [
-            f"{mend.advice[0].upper()}{mend.advice[1:]} would make this state impossible.",
+            f"{missing.advice[0].upper()}{missing.advice[1:]} would make this state impossible.",
             f"With it {after:,} of {among:,} disks break the check, without it {before:,} of {of:,}.",
         ]
-        while broken is not None and len(lines) < _MOST_ADVICE and (mend := first_missing_sync(broken)):
-            after, among, broken = yield from self._violations(mend.life, until)
-            lines.append(f"With {mend.advice} as well, {after:,} of {among:,} do.")
+        while broken is not None and len(lines) < _MOST_ADVICE and (missing := first_missing_sync(broken)):
+            after, among, broken = yield from self._violations(missing.run, until)
+            lines.append(f"With {missing.advice} as well, {after:,} of {among:,} do.")
         return lines
 
-    def _violations(self, life: CrashedRun, until: float) -> Generator[Call, Any, tuple[int, int, State | None]]:
+    def _violations(self, run: CrashedRun, until: float) -> Generator[Call, Any, tuple[int, int, State | None]]:
         """Count the disks that break the check, within a small bound, and give the one that lost the least."""
         broken: list[State] = []
         tried = 0
-        for state in distinct_states(life, Counters(time_left=lambda: now() <= until)):
+        for state in distinct_states(run, Counters(time_left=lambda: now() <= until)):
             tried += 1
             if (yield from self.check(state)) is not None:
                 broken.append(state)
@@ -331,18 +331,18 @@ class Explorer:
                 break
         return len(broken), tried, min(broken, key=lambda state: len(state.lost()), default=None)
 
-    def _replay(self, life: CrashedRun, replay: ReplayId) -> Steps:
+    def _replay(self, run: CrashedRun, replay: ReplayId) -> Steps:
         self.result.replayed = True
         if replay.failed is not None:
             raise has_changed(replay.failed)
         crash, *later = replay.crashes
-        state = find(dataclasses.replace(life, model=crash.model), crash)
+        state = find(dataclasses.replace(run, model=crash.model), crash)
         for crash in later:
             disk = self._build(state)
             with self.recording() as recorder:
                 yield self._task.check, (disk,)
-            state = find(second_life(state, recorder.trace()), crash)
-        self.result.model, self.result.tried = state.life.model, 1
+            state = find(second_run(state, recorder.trace()), crash)
+        self.result.model, self.result.tried = state.run.model, 1
         error = yield from self.check(state)
         if error is not None and self._compare(state, _said(error)):
             yield from self._mend(state, error, REPLAYED)
@@ -350,9 +350,9 @@ class Explorer:
     def _compare(self, state: State, said: Verdict) -> bool:
         """Check a state once more where the workload never ran; tell whether that agrees."""
         assert self._fresh is not None
-        life, index, tree = state.life, state.cut.index, state.tree()
-        disk = (life.acked(index), life.effects(index), where_it_died(state))
-        self._task.worlds.put_back(life.worlds_at(index))
+        run, index, tree = state.run, state.point.index, state.tree()
+        disk = (run.acked(index), run.effects(index), where_it_died(state))
+        self._task.worlds.put_back(run.worlds_at(index))
         try:
             verdict = self._fresh.check((tree.content(), tree.links(), self._task.worlds.all_portable(), disk))
         except CannotCompare as error:
@@ -384,9 +384,9 @@ class Explorer:
 
     def count(self) -> None:
         """Bring the result up to date."""
-        self.result.possible = self.tally.possible
-        self.result.distinct = self.tally.distinct
-        self.result.skipped = self.tally.skipped + self.left
+        self.result.possible = self.counters.possible
+        self.result.distinct = self.counters.distinct
+        self.result.skipped = self.counters.skipped + self.left
         self.result.seconds = self._elapsed()
 
 
@@ -412,8 +412,8 @@ class _Sample:
         return [*self._spread[:1], *worst, *self._spread[1:]][: self._most]
 
     def take(self, state: State) -> None:
-        if state.cut.markers >= self._badness[0]:
-            badness = (state.cut.markers, len(state.lost()))
+        if state.point.markers >= self._badness[0]:
+            badness = (state.point.markers, len(state.lost()))
             if badness > self._badness:
                 self._worst, self._badness = state, badness
         if self._count % self._stride == 0 and len(self._spread) == self._room:

@@ -62,7 +62,7 @@ class FailOnce:
         self._failure = failure
         self.asked: list[Intent] = []
         """All ops, as they were about to be done."""
-        self.struck: Intent | None = None
+        self.injected: Intent | None = None
         self.where: SourceLine | None = None
 
     def before(self, intent: Intent) -> int | None:
@@ -71,7 +71,7 @@ class FailOnce:
         failure = self._failure
         if failure is None or len(self.asked) != failure.number or not failure.applies(intent):
             return None
-        self.struck, self.where = intent, causing_line()
+        self.injected, self.where = intent, causing_line()
         if failure.error == "short":
             return intent.size // 2
         number = getattr(errno, failure.error)
@@ -90,9 +90,9 @@ class _Ran:
     trace: Trace
     raised: BaseException | None
 
-    def struck(self) -> InjectedFailure | None:
+    def injected(self) -> InjectedFailure | None:
         """Tell what failed, and what the workload made of it."""
-        failure, intent, raised = self.failure, self.saboteur.struck, self.raised
+        failure, intent, raised = self.failure, self.saboteur.injected, self.raised
         if failure is None or intent is None:
             return None
         how = "took only half of its bytes" if failure.error == "short" else f"failed with {failure.error}"
@@ -164,7 +164,7 @@ class ErrorRun:
     def _fail(self, failure: Failure, lied: list[CrashedRun]) -> Steps:
         """Let an op fail, and check what the run leaves. If it was an fsync, the run is one of those that `lied`."""
         ran = yield from self._run(failure)
-        if ran.saboteur.struck is None:
+        if ran.saboteur.injected is None:
             self.result.reasons.append(
                 f"a run did not come to op {failure.number}, which was to fail: the workload is not always the same"
             )
@@ -172,7 +172,7 @@ class ErrorRun:
             return
         self._count_run()
         yield from self._check(end_state(self._life(ran, ended=True)), "{0}.")
-        if ran.saboteur.struck is not None and ran.saboteur.struck.kind in ("fsync", "fdatasync"):
+        if ran.saboteur.injected is not None and ran.saboteur.injected.kind in ("fsync", "fdatasync"):
             lied.append(_since_the_failure(self._life(ran)))
 
     def _run(self, failure: Failure | None) -> Generator[Any, Any, _Ran]:
@@ -187,7 +187,7 @@ class ErrorRun:
                 yield task.workload, (task.home.path,)
             except FAILURES as error:
                 raised = error
-        if raised is not None and saboteur.struck is None:
+        if raised is not None and saboteur.injected is None:
             raise raised
         ran = _Ran(failure, saboteur, recorder.trace(), raised)
         self.result.reasons += recorder.unmeasured
@@ -195,7 +195,7 @@ class ErrorRun:
         return ran
 
     def _life(self, ran: _Ran, *, ended: bool = False) -> CrashedRun:
-        return CrashedRun(ran.trace, self._task.model, tuple(self._start[2]), struck=ran.struck(), ended=ended)
+        return CrashedRun(ran.trace, self._task.model, tuple(self._start[2]), injected=ran.injected(), ended=ended)
 
     def _check_whole(self, whole: _Ran) -> Steps:
         """Check the run in which nothing failed."""
@@ -207,9 +207,9 @@ class ErrorRun:
                 "that ended well. Mend the check, or what it calls, before asking about errors."
             ) from error  # which pytest shows, with all that it says
 
-    def _check_power_cuts(self, lives: Sequence[CrashedRun]) -> Steps:
+    def _check_power_cuts(self, runs: Sequence[CrashedRun]) -> Steps:
         """Check what power cuts would leave, after fsyncs that failed."""
-        each = [distinct_states(life, self._explorer.tally) for life in lives]
+        each = [distinct_states(run, self._explorer.counters) for run in runs]
         for state in self._explorer.within_bounds(_in_turn(each)):
             yield from self._check(state, "{0}.")
 
@@ -228,29 +228,29 @@ class ErrorRun:
         if failed is None:
             raise has_changed(replay.crashes[0])
         ran = yield from self._run(Failure(failed.number, failed.error))
-        life = self._life(ran, ended=not replay.crashes)
-        if life.struck is None or life.fingerprint() != failed.fingerprint:
+        run = self._life(ran, ended=not replay.crashes)
+        if run.injected is None or run.fingerprint() != failed.fingerprint:
             raise has_changed(failed)
         self.result.tried = 1
         if replay.crashes:
             (crash,) = replay.crashes
             self.result.model = crash.model
-            state = find(_since_the_failure(dataclasses.replace(life, model=crash.model)), crash)
+            state = find(_since_the_failure(dataclasses.replace(run, model=crash.model)), crash)
         else:
-            state = end_state(life)
+            state = end_state(run)
         error = yield from self._explorer.check(state)
         if error is not None:
             self._explorer.tell(state, error, _advice(state), REPLAYED)
 
     def _count_run(self) -> None:
         self.result.tried += 1
-        self._explorer.tally.add_one()
+        self._explorer.counters.add_one()
 
 
-def _since_the_failure(life: CrashedRun) -> CrashedRun:
+def _since_the_failure(run: CrashedRun) -> CrashedRun:
     """Give the crashes of a life that come after the fsync that failed."""
-    failed = next(at for at, item in enumerate(life.trace.items) if isinstance(item, Fsync) and item.failed)
-    return dataclasses.replace(life, since=failed + 1)
+    failed = next(at for at, item in enumerate(run.trace.items) if isinstance(item, Fsync) and item.failed)
+    return dataclasses.replace(run, since=failed + 1)
 
 
 def _in_turn(each: Sequence[Iterator[State]]) -> Iterator[State]:
@@ -268,10 +268,10 @@ def _in_turn(each: Sequence[Iterator[State]]) -> Iterator[State]:
 
 def _advice(state: State) -> list[str]:
     """Say what the workload may have missed, where the error alone tells."""
-    struck = state.life.struck
-    if struck is not None and struck.error == "short":
+    injected = state.run.injected
+    if injected is not None and injected.error == "short":
         return ["A write may take less than it was given, and says how much: go on with the rest, or raise."]
-    if not state.life.ended:
+    if not state.run.ended:
         return [
             "After an fsync that failed, what was dirty counts as clean: a second fsync brings nothing to the disk.",
             "Write it all anew, to another file, or raise and acknowledge nothing.",

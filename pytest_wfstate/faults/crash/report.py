@@ -41,8 +41,8 @@ def report(
     replay: tuple[str, str] | None,
 ) -> str:
     """Write the whole report; `replay` is the test and the replay id."""
-    words = OpDescriber(state.life.trace)
-    items = state.life.trace.items[: state.cut.index]
+    words = OpDescriber(state.run.trace)
+    items = state.run.trace.items[: state.point.index]
     lines = [f"{_what(state)} can leave a disk that the check does not accept.", ""]
     lines += paragraph("acknowledged", _last([words.told(item) for item in items if isinstance(item, Ack)]))
     if effects := [words.told(item) for item in items if isinstance(item, Effect)]:
@@ -61,12 +61,12 @@ def report(
 
 def where_it_died(state: State) -> str:
     """Say in a few words what happened: where the crash was, or what failed."""
-    first, struck = state.life.first, state.life.struck
-    if state.life.ended:
-        return struck.told if struck else "nothing failed"
+    first, injected = state.run.first, state.run.injected
+    if state.run.ended:
+        return injected.told if injected else "nothing failed"
     died = _in_one_line(state)
-    if struck:
-        return f"{struck.told}; later {_how(state)}, {died}"
+    if injected:
+        return f"{injected.told}; later {_how(state)}, {died}"
     return f"{_how(first)}, {_in_one_line(first)}; then {_how(state)}, {died}" if first else died
 
 
@@ -90,28 +90,28 @@ def _raised_at(error: BaseException) -> SourceLine | None:
 
 
 def _what(state: State) -> str:
-    life = state.life
-    crash = "a killed process" if life.model == "kill" else f"a power cut ({life.model})"
-    if life.struck:
-        return "an I/O error" if life.ended else f"an I/O error, and then {crash},"
-    return f"a crash, and then {crash} during recovery from it," if life.first else crash
+    run = state.run
+    crash = "a killed process" if run.model == "kill" else f"a power cut ({run.model})"
+    if run.injected:
+        return "an I/O error" if run.ended else f"an I/O error, and then {crash},"
+    return f"a crash, and then {crash} during recovery from it," if run.first else crash
 
 
 def _story(state: State, words: OpDescriber) -> list[str]:
     """Tell what happened, in order."""
-    life = state.life
-    if life.struck:
-        return [*_failed(life.struck), *([] if life.ended else _crash(state, words, "then it died", _how(state)))]
-    if life.first is None:
+    run = state.run
+    if run.injected:
+        return [*_failed(run.injected), *([] if run.ended else _crash(state, words, "then it died", _how(state)))]
+    if run.first is None:
         return _crash(state, words, "it died")
-    first = _crash(life.first, OpDescriber(life.first.life.trace), "first crash", _how(life.first))
+    first = _crash(run.first, OpDescriber(run.first.run.trace), "first crash", _how(run.first))
     return [*first, *_crash(state, words, "second crash", _how(state))]
 
 
-def _failed(struck: InjectedFailure) -> list[str]:
+def _failed(injected: InjectedFailure) -> list[str]:
     return [
-        *paragraph("what failed", [struck.told + at(struck.where), *_code(struck.where)]),
-        *paragraph("the workload", [shortened(struck.reaction)]),
+        *paragraph("what failed", [injected.told + at(injected.where), *_code(injected.where)]),
+        *paragraph("the workload", [shortened(injected.reaction)]),
     ]
 
 
@@ -126,24 +126,24 @@ def _crash(state: State, words: OpDescriber, title: str, how: str = "") -> list[
 
 def _how(state: State) -> str:
     """Say what kind of crash it was, where there is more than one to tell apart."""
-    life = state.life
+    run = state.run
     # What is all there after the first of two crashes may still be lost with the second: as after a kill.
-    killed = life.model == "kill" or (life.first is None and life.struck is None and not state.lost())
-    return f"{'it was killed' if killed else 'the power was cut'}{' during recovery' if life.first else ''}"
+    killed = run.model == "kill" or (run.first is None and run.injected is None and not state.lost())
+    return f"{'it was killed' if killed else 'the power was point'}{' during recovery' if run.first else ''}"
 
 
 def _died(state: State, words: OpDescriber) -> list[str]:
-    index = state.cut.index
-    if index == state.life.since and state.life.first:
+    index = state.point.index
+    if index == state.run.since and state.run.first:
         return ["before recovery did anything"]
     if index == 0:
         return ["before it did anything"]
-    item = state.life.trace.items[index - 1]
+    item = state.run.trace.items[index - 1]
     return [f"after {words.op(index - 1)}", *_code(item.where)]
 
 
 def _in_one_line(state: State) -> str:
-    return " ".join(line.strip() for line in _died(state, OpDescriber(state.life.trace)))
+    return " ".join(line.strip() for line in _died(state, OpDescriber(state.run.trace)))
 
 
 def _code(where: SourceLine | None) -> list[str]:

@@ -7,7 +7,7 @@ import itertools
 from collections.abc import Callable, Generator, Iterable, Iterator
 from typing import Any
 
-from pytest_wfstate.faults.disk.models import cuts
+from pytest_wfstate.faults.disk.models import crash_points
 from pytest_wfstate.faults.disk.states import State
 
 _TRIES = 300  # checks that shrinking one violation may cost
@@ -43,8 +43,8 @@ class Shrink:
     def _restore(self) -> Generator[Any, Any, None]:
         """Put back what was lost, one thing after the other, in whole or in part."""
         for part, setting in enumerate(self.state.choice):
-            for dial, turned in enumerate(setting):
-                yield from self._first(self.state.with_position(part, dial, position) for position in range(turned))
+            for axis, turned in enumerate(setting):
+                yield from self._first(self.state.with_position(part, axis, position) for position in range(turned))
 
     def _takes(self, candidate: State) -> Generator[Any, Any, bool]:
         self._tries -= 1
@@ -58,17 +58,17 @@ def _single_losses(state: State) -> Iterator[State]:
     """Give states in which one of the things that are lost is lost alone."""
     if sum(map(bool, itertools.chain(*state.choice))) < 2:
         return
-    kept = dataclasses.replace(state, choice=state.cut.kept)
+    kept = dataclasses.replace(state, choice=state.point.kept)
     for part, setting in enumerate(state.choice):
-        for dial, position in enumerate(setting):
+        for axis, position in enumerate(setting):
             if position:
-                yield kept.with_position(part, dial, position)
+                yield kept.with_position(part, axis, position)
 
 
 def _earlier(state: State) -> Iterator[State]:
     """Give states at earlier cuts at which just the same is lost."""
-    for cut in cuts(state.life.trace, state.life.model):
-        if state.life.since <= cut.index < state.cut.index:
-            candidate = state.at(cut)
+    for point in crash_points(state.run.trace, state.run.model):
+        if state.run.since <= point.index < state.point.index:
+            candidate = state.at(point)
             if candidate.lost() == state.lost():
                 yield candidate

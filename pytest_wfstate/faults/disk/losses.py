@@ -65,11 +65,11 @@ class LossAxis:
 class Part:
     """The names, or one file: dials, and the settings of them that differ, of the first `most`."""
 
-    def __init__(self, dials: Sequence[LossAxis], most: float) -> None:
-        self.dials = dials
-        self.kept: PartLoss = (0,) * len(dials)
-        self.gone: PartLoss = tuple(len(dial.positions) - 1 for dial in dials)
-        self.possible = math.prod(dial.possible for dial in dials)
+    def __init__(self, axes: Sequence[LossAxis], most: float) -> None:
+        self.axes = axes
+        self.kept: PartLoss = (0,) * len(axes)
+        self.gone: PartLoss = tuple(len(axis.positions) - 1 for axis in axes)
+        self.possible = math.prod(axis.possible for axis in axes)
         """How many ways to lose there are."""
         self.complete = True
         """Whether every way was looked at; known when all settings were."""
@@ -97,9 +97,9 @@ class Part:
 
     def at(self, setting: PartLoss) -> Iterator[tuple[LossAxis, Position]]:
         """Give the dials that are not at 0, and where they are."""
-        for dial, position in zip(self.dials, setting, strict=True):
+        for axis, position in zip(self.axes, setting, strict=True):
             if position:
-                yield dial, dial.positions[position]
+                yield axis, axis.positions[position]
 
     def _find(self) -> bool:
         found = next(self._looking, None)
@@ -129,7 +129,7 @@ class Part:
     def _in_order(self) -> Iterator[tuple[Rank, PartLoss]]:
         """Give every setting once."""
         telling: dict[PartLoss, Rank] = {}
-        sizes = [len(dial.positions) for dial in self.dials]
+        sizes = [len(axis.positions) for axis in self.axes]
         singles = [(number, at) for number, size in enumerate(sizes) for at in range(1, size)]
         whole = [one for one in singles if not self._is_tear(*one)]
         for rank, settings in (
@@ -148,7 +148,7 @@ class Part:
                 yield Rank.MORE, setting
 
     def _is_tear(self, number: int, position: int) -> bool:
-        return self.dials[number].positions[position].loss[1] > 0
+        return self.axes[number].positions[position].loss[1] > 0
 
 
 class Names(Part):
@@ -159,10 +159,10 @@ class Names(Part):
         entries: dict[Entry, Node],
         volatile: Sequence[NameChange],
         model: Model,
-        dials: Sequence[LossAxis],
+        axes: Sequence[LossAxis],
         most: float,
     ) -> None:
-        super().__init__(dials, most)
+        super().__init__(axes, most)
         self._entries = entries
         self._volatile = volatile
         self._model = model
@@ -186,7 +186,7 @@ class Names(Part):
         """Give the changes that are not lost: under posix any of them, elsewhere a prefix."""
         if self._model != "posix":
             return self._volatile[: len(self._volatile) - setting[0]] if setting else self._volatile
-        lost = {dial.number for dial, position in zip(self.dials, setting, strict=True) if position}
+        lost = {axis.number for axis, position in zip(self.axes, setting, strict=True) if position}
         gone: set[int] = set()
         kept: list[NameChange] = []
         for number, change in enumerate(self._volatile):
@@ -204,17 +204,17 @@ class Names(Part):
 class Data(Part):
     """The content of one file: what is on the disk, and what may get there."""
 
-    def __init__(self, file: UnsyncedFile, model: Model, dials: Sequence[LossAxis], most: float) -> None:
-        super().__init__(dials, most)
+    def __init__(self, file: UnsyncedFile, model: Model, axes: Sequence[LossAxis], most: float) -> None:
+        super().__init__(axes, most)
         self._file = file
         self._model = model
-        self._compared = min(self._compared, max(len(dials), _MOST_BYTES // (file.size + 1)))
+        self._compared = min(self._compared, max(len(axes), _MOST_BYTES // (file.size + 1)))
 
     def outcome(self, setting: PartLoss) -> Hashable:
         """Give a word for what the file holds: all that it may hold would fill the memory."""
         if self._model == "kill":
             return setting
-        if any(size.cuts for size in self._file.sizes):  # then pages hold what truncates left of them
+        if any(size.truncates for size in self._file.sizes):  # then pages hold what truncates left of them
             return hashlib.blake2b(self.content(setting, flushed=-1), digest_size=16).digest()
         # The positions of a page differ in what it holds, and show if it lies below the size.
         sizes_lost, pages = self._lost(setting, flushed=-1)
@@ -236,8 +236,8 @@ class Data(Part):
     def _lost(self, setting: PartLoss, flushed: int) -> tuple[int, dict[int, Loss]]:
         """Tell how many changes of the size are lost, and what of each page."""
         file = self._file
-        sizes_lost = setting[0] if self.dials[0].kind == "size" else 0
-        pages = {dial.number: position.loss for dial, position in self.at(setting) if dial.kind == "page"}
+        sizes_lost = setting[0] if self.axes[0].kind == "size" else 0
+        pages = {axis.number: position.loss for axis, position in self.at(setting) if axis.kind == "page"}
         if flushed >= 0:
             pages = {page: at_least(file.pieces[page], flushed, loss) for page, loss in pages.items()}
             sizes_lost = min(sizes_lost, sum(size.index > flushed for size in file.sizes))
@@ -287,8 +287,8 @@ class CrashPoint:
 
     def can_lose(self, index: int) -> bool:
         """Tell whether an item of the trace can be lost here."""
-        dials = [dial for part in self.parts for dial in part.dials]
-        return any(index in position.lost for dial in dials for position in dial.positions)
+        axes = [axis for part in self.parts for axis in part.axes]
+        return any(index in position.lost for axis in axes for position in axis.positions)
 
     def choices(self) -> Iterator[tuple[int, DiskLoss]]:
         """Give every choice once, with its class, the most telling first. Classes from `Rank.MORE` on are the rest."""
@@ -316,7 +316,7 @@ class CrashPoint:
 
     def torn(self, choice: DiskLoss) -> list[tuple[int, int, int]]:
         """Give the lost items that were torn: the index, the page, and the bytes that are left there."""
-        return [(at.lost[0], dial.number, at.loss[1]) for dial, at in self._at(choice) if at.loss[1]]
+        return [(at.lost[0], axis.number, at.loss[1]) for axis, at in self._at(choice) if at.loss[1]]
 
     def losing(self, other: CrashPoint, choice: DiskLoss, moved: Callable[[int], int]) -> DiskLoss:
         """Give the choice that loses here what `choice` loses at another cut, as far as it can be lost here.
@@ -326,17 +326,17 @@ class CrashPoint:
         names, *files = choice
         gone = {moved(index) for _, at in other._names.at(names) for index in at.lost}
         turned = [
-            max(at for at, one in enumerate(dial.positions) if gone.issuperset(one.lost)) for dial in self._names.dials
+            max(at for at, one in enumerate(axis.positions) if gone.issuperset(one.lost)) for axis in self._names.axes
         ]
         torn = {
-            (node, dial.kind, dial.number): Position(tuple(map(moved, at.lost)), at.loss)
+            (node, axis.kind, axis.number): Position(tuple(map(moved, at.lost)), at.loss)
             for (node, part), setting in zip(other._files.items(), files, strict=True)
-            for dial, at in part.at(setting)
+            for axis, at in part.at(setting)
         }
         return (
             tuple(turned),
             *(
-                tuple(_nearest(dial, torn.get((node, dial.kind, dial.number), Position())) for dial in part.dials)
+                tuple(_nearest(axis, torn.get((node, axis.kind, axis.number), Position())) for axis in part.axes)
                 for node, part in self._files.items()
             ),
         )
@@ -446,11 +446,11 @@ def _all_lost(parts: Sequence[Part]) -> Iterator[tuple[PartLoss, ...]]:
             yield (setting, *others)
 
 
-def _nearest(dial: LossAxis, wanted: Position) -> int:
+def _nearest(axis: LossAxis, wanted: Position) -> int:
     """Give the position of a dial at which just this is lost, or else as much as possible of it and nothing else."""
-    if wanted in dial.positions:
-        return dial.positions.index(wanted)
-    return max(at for at, one in enumerate(dial.positions) if set(one.lost) <= set(wanted.lost))
+    if wanted in axis.positions:
+        return axis.positions.index(wanted)
+    return max(at for at, one in enumerate(axis.positions) if set(one.lost) <= set(wanted.lost))
 
 
 def _turn(setting: tuple[T, ...], number: int, position: T) -> tuple[T, ...]:

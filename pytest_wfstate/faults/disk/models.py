@@ -36,21 +36,21 @@ from pytest_wfstate.faults.trace.ops import (
 )
 
 
-def cuts(trace: Trace, model: Model, most: float = MOST_LOSSES) -> Iterator[CrashPoint]:
+def crash_points(trace: Trace, model: Model, most: float = MOST_LOSSES) -> Iterator[CrashPoint]:
     """Give every cut of a trace, with what can be lost there: of each part the first `most` ways."""
     disk = _ModelledDisk(trace, model, most)
-    yield disk.cut()
+    yield disk.point()
     for index, item in enumerate(trace.items):
         disk.take(index, item)
-        yield disk.cut()
+        yield disk.point()
 
 
-def last_cut(trace: Trace, model: Model) -> CrashPoint:
+def last_point(trace: Trace, model: Model) -> CrashPoint:
     """Give the cut at the end of a trace."""
     disk = _ModelledDisk(trace, model, MOST_LOSSES)
     for index, item in enumerate(trace.items):
         disk.take(index, item)
-    return disk.cut()
+    return disk.point()
 
 
 class _ModelledDisk:
@@ -91,7 +91,7 @@ class _ModelledDisk:
             case _:
                 self._markers += 1
 
-    def cut(self) -> CrashPoint:
+    def point(self) -> CrashPoint:
         if self._model == "kill":
             self._keep_names(self._volatile)
         if self._names is None:
@@ -105,8 +105,8 @@ class _ModelledDisk:
         """Give what can be lost of a file, as it was made for the last cut if nothing changed since."""
         version, part = self._parts.get(node, (-1, None))
         if part is None or version != file.version:
-            dials = _write_dial(file) if self._model == "kill" else _file_dials(file, self._model)
-            part = Data(file.copy(), self._model, list(dials), self._most)
+            axes = _write_dial(file) if self._model == "kill" else _file_dials(file, self._model)
+            part = Data(file.copy(), self._model, list(axes), self._most)
             self._parts[node] = (file.version, part)
         return part
 
@@ -150,7 +150,7 @@ class _ModelledDisk:
         self._changed[op.node] = index
         if size != file.size:
             self._sized[op.node] = index
-            file.resize(Resize(index, size, file.size, cuts=size < file.size))
+            file.resize(Resize(index, size, file.size, truncates=size < file.size))
 
     def _take_fsync(self, op: Fsync) -> None:
         is_folder = self._known.kinds.get(op.node) == "folder"

@@ -6,31 +6,31 @@ import dataclasses
 from collections.abc import Sequence
 from typing import Any
 
-from pytest_wfstate.faults.disk.models import cuts
+from pytest_wfstate.faults.disk.models import crash_points
 from pytest_wfstate.faults.disk.states import CrashedRun, State
 from pytest_wfstate.faults.trace.ops import HOME, OPS, Fsync, Item, Node, Sync, Trace
 
 
-def firsts(life: CrashedRun, tried: Sequence[State]) -> list[State]:
+def firsts(run: CrashedRun, tried: Sequence[State]) -> list[State]:
     """Give the disks from which recovery is to be crashed: those of a kill, and then those of a power cut."""
-    if life.model == "kill":
+    if run.model == "kill":
         return list(tried)
     # What a kill leaves is all there, but part of it is not on the disk yet. Two cuts that leave the same may differ in
     # how much that is, so none is left out but those after an fsync, which only makes it less.
-    at = [cut for cut in cuts(life.trace, life.model) if not _synced(life.trace.items[: cut.index])]
-    return [*(State(life, cut, cut.kept) for cut in at), *(state for state in tried if state.lost())]
+    at = [point for point in crash_points(run.trace, run.model) if not _synced(run.trace.items[: point.index])]
+    return [*(State(run, point, point.kept) for point in at), *(state for state in tried if state.lost())]
 
 
-def second_life(first: State, second: Trace) -> CrashedRun:
+def second_run(first: State, second: Trace) -> CrashedRun:
     """Give a run, its crash and the recovery `second` as one run, whose end is to crash."""
-    life, index = first.life, first.cut.index
-    if first.lost() or life.model == "kill":
+    run, index = first.run, first.point.index
+    if first.lost() or run.model == "kill":
         # What a power cut left is on the disk; and of two kills, the second takes nothing that the first did not.
-        markers = [item for item in life.trace.items[:index] if not isinstance(item, OPS)]
-        return CrashedRun(Trace(second.start, [*markers, *second.items]), life.model, life.worlds, len(markers), first)
+        markers = [item for item in run.trace.items[:index] if not isinstance(item, OPS)]
+        return CrashedRun(Trace(second.start, [*markers, *second.items]), run.model, run.worlds, len(markers), first)
     # All of it was kept, as by a kill: then what was not fsynced can still be lost with the recovery.
-    joined = [*life.trace.items[:index], *_renumbered(second, first)]
-    return CrashedRun(Trace(life.trace.start, joined), life.model, life.worlds, index, first)
+    joined = [*run.trace.items[:index], *_renumbered(second, first)]
+    return CrashedRun(Trace(run.trace.start, joined), run.model, run.worlds, index, first)
 
 
 def _synced(items: Sequence[Item]) -> bool:

@@ -12,7 +12,7 @@ from typing import Any
 from pytest_wfstate.faults.bounds import MOST_LOSSES, Model
 from pytest_wfstate.faults.disk.home import Content
 from pytest_wfstate.faults.disk.losses import CrashPoint, DiskLoss
-from pytest_wfstate.faults.disk.models import cuts, last_cut
+from pytest_wfstate.faults.disk.models import crash_points, last_point
 from pytest_wfstate.faults.replay_id import CrashId, FailedId, ReplayId, TraceChanged
 from pytest_wfstate.faults.source import SourceLine
 from pytest_wfstate.faults.trace.log import OUTSIDE
@@ -56,23 +56,23 @@ class CrashedRun:
     """The first cut that belongs to the last run."""
     first: State | None = None
     """The crash before it, if the last run is a recovery."""
-    struck: InjectedFailure | None = None
+    injected: InjectedFailure | None = None
     """What failed in the run, if something was made to."""
     ended: bool = False
     """Whether the run came to its end: then there was no crash."""
 
-    def acked(self, cut: int) -> list[Any]:
+    def acked(self, point: int) -> list[Any]:
         """Give what had been acknowledged."""
-        return [item.value for item in self.trace.items[:cut] if isinstance(item, Ack)]
+        return [item.value for item in self.trace.items[:point] if isinstance(item, Ack)]
 
-    def effects(self, cut: int) -> list[str]:
+    def effects(self, point: int) -> list[str]:
         """Give what had been done to the outside world."""
-        return [item.call for item in self.trace.items[:cut] if isinstance(item, Effect)]
+        return [item.call for item in self.trace.items[:point] if isinstance(item, Effect)]
 
-    def worlds_at(self, cut: int) -> list[Any]:
+    def worlds_at(self, point: int) -> list[Any]:
         """Give the state that each world was in."""
         states = list(self.worlds)
-        for item in self.trace.items[:cut]:
+        for item in self.trace.items[:point]:
             if isinstance(item, Effect) and item.world < len(states):  # others were made in the run itself
                 states[item.world] = item.state
         return states
@@ -85,7 +85,7 @@ class CrashedRun:
         another one, and a name that is taken from one that is free. What is not told is a program that calls all its
         files by other names and does the same to them.
         """
-        shape = [*_shapes(self.trace.items), self.struck and self.struck.kind]
+        shape = [*_shapes(self.trace.items), self.injected and self.injected.kind]
         return hashlib.sha256(repr(shape).encode()).hexdigest()[:8]
 
 
@@ -93,43 +93,43 @@ class CrashedRun:
 class State:
     """One disk that a crash can leave."""
 
-    life: CrashedRun
-    cut: CrashPoint
+    run: CrashedRun
+    point: CrashPoint
     choice: DiskLoss
 
     def tree(self) -> Tree:
         """Give what is on the disk."""
-        return self.cut.tree(self.choice)
+        return self.point.tree(self.choice)
 
     def lost(self) -> list[int]:
         """Give the items that are lost, in whole or in part."""
-        return self.cut.lost(self.choice)
+        return self.point.lost(self.choice)
 
-    def at(self, cut: CrashPoint) -> State:
+    def at(self, point: CrashPoint) -> State:
         """Give the state at another cut with the same losses, as far as they are possible there."""
-        return dataclasses.replace(self, cut=cut, choice=cut.losing(self.cut, self.choice, lambda index: index))
+        return dataclasses.replace(self, point=point, choice=point.losing(self.point, self.choice, lambda index: index))
 
-    def with_position(self, part: int, dial: int, position: int) -> State:
+    def with_position(self, part: int, axis: int, position: int) -> State:
         """Give the state with one dial set anew."""
-        setting = (*self.choice[part][:dial], position, *self.choice[part][dial + 1 :])
+        setting = (*self.choice[part][:axis], position, *self.choice[part][axis + 1 :])
         return dataclasses.replace(self, choice=(*self.choice[:part], setting, *self.choice[part + 1 :]))
 
     def replay_id(self, ordinal: int) -> ReplayId:
         """Give the word by which this state is found again in another run of the test."""
-        struck = self.life.struck
-        failed = FailedId(struck.error, struck.number, self.life.fingerprint()) if struck else None
-        return ReplayId(ordinal, () if self.life.ended else self.ids(), failed)
+        injected = self.run.injected
+        failed = FailedId(injected.error, injected.number, self.run.fingerprint()) if injected else None
+        return ReplayId(ordinal, () if self.run.ended else self.ids(), failed)
 
     def ids(self) -> tuple[CrashId, ...]:
         """Give the words for its crashes."""
         turned = (
-            (part, dial, position)
+            (part, axis, position)
             for part, setting in enumerate(self.choice)
-            for dial, position in enumerate(setting)
+            for axis, position in enumerate(setting)
             if position
         )
-        last = CrashId(self.life.model, self.cut.index, tuple(turned), self.life.fingerprint())
-        return (*self.life.first.ids(), last) if self.life.first else (last,)
+        last = CrashId(self.run.model, self.point.index, tuple(turned), self.run.fingerprint())
+        return (*self.run.first.ids(), last) if self.run.first else (last,)
 
 
 @dataclasses.dataclass(slots=True)
@@ -176,9 +176,9 @@ class Counters:
         self.distinct += 1
         self.all_seen += 1
 
-    def finished(self, cut: CrashPoint) -> None:
+    def finished(self, point: CrashPoint) -> None:
         """Take note that everything that is possible at a cut was looked at."""
-        self.all_seen += cut.possible
+        self.all_seen += point.possible
 
     @property
     def skipped(self) -> int:
@@ -186,40 +186,40 @@ class Counters:
         return self.possible - max(self.all_seen, min(self.looked, self.possible))
 
 
-def end_state(life: CrashedRun) -> State:
+def end_state(run: CrashedRun) -> State:
     """Give the disk of a run that came to its end."""
-    cut = last_cut(life.trace, "kill")
-    return State(dataclasses.replace(life, model="kill", since=cut.index), cut, cut.kept)
+    point = last_point(run.trace, "kill")
+    return State(dataclasses.replace(run, model="kill", since=point.index), point, point.kept)
 
 
-def distinct_states(life: CrashedRun, tally: Counters) -> Iterator[State]:
+def distinct_states(run: CrashedRun, counters: Counters) -> Iterator[State]:
     """Give each disk once, with the same promises made: all prefixes first, then one loss each, then the rest."""
-    at = [cut for cut in cuts(life.trace, life.model, tally.most) if cut.index >= life.since]
-    tally.possible += sum(cut.possible for cut in at)
-    waiting = [(cut, itertools.groupby(cut.choices(), key=operator.itemgetter(0))) for cut in at]
-    while waiting and not tally.is_over:
+    at = [point for point in crash_points(run.trace, run.model, counters.most) if point.index >= run.since]
+    counters.possible += sum(point.possible for point in at)
+    waiting = [(point, itertools.groupby(point.choices(), key=operator.itemgetter(0))) for point in at]
+    while waiting and not counters.is_over:
         # A round takes the next class of every cut: so all cuts come to their single losses before any to its pairs.
         going = []
-        for cut, classes in waiting:
+        for point, classes in waiting:
             group = next(classes, None)
             if group is not None:
-                going.append((cut, classes))
-                yield from _new(life, cut, (choice for _, choice in group[1]), tally)
-            elif cut.is_complete():
-                tally.finished(cut)
+                going.append((point, classes))
+                yield from _new(run, point, (choice for _, choice in group[1]), counters)
+            elif point.is_complete():
+                counters.finished(point)
         waiting = going
 
 
-def find(life: CrashedRun, wanted: CrashId) -> State:
+def find(run: CrashedRun, wanted: CrashId) -> State:
     """Find the state that an id stands for.
 
     Raises:
         TraceChanged: the run did not do what it did when the id was made.
     """
     state = None
-    if (wanted.model, wanted.fingerprint) == (life.model, life.fingerprint()):
-        found = (cut for cut in cuts(life.trace, life.model) if cut.index == wanted.cut >= life.since)
-        state = next((State(life, cut, choice) for cut in found if (choice := _turned(cut, wanted))), None)
+    if (wanted.model, wanted.fingerprint) == (run.model, run.fingerprint()):
+        found = (point for point in crash_points(run.trace, run.model) if point.index == wanted.point >= run.since)
+        state = next((State(run, point, choice) for point in found if (choice := _turned(point, wanted))), None)
     if state is None:
         raise has_changed(wanted)
     return state
@@ -233,25 +233,25 @@ def has_changed(wanted: CrashId | FailedId) -> TraceChanged:
     )
 
 
-def _turned(cut: CrashPoint, wanted: CrashId) -> DiskLoss | None:
-    choice = [list(setting) for setting in cut.kept]
-    for part, dial, position in wanted.turned:
-        if part >= len(choice) or dial >= len(choice[part]) or position >= len(cut.parts[part].dials[dial].positions):
+def _turned(point: CrashPoint, wanted: CrashId) -> DiskLoss | None:
+    choice = [list(setting) for setting in point.kept]
+    for part, axis, position in wanted.turned:
+        if part >= len(choice) or axis >= len(choice[part]) or position >= len(point.parts[part].axes[axis].positions):
             return None
-        choice[part][dial] = position
+        choice[part][axis] = position
     return tuple(map(tuple, choice))
 
 
-def _new(life: CrashedRun, cut: CrashPoint, found: Iterator[DiskLoss], tally: Counters) -> Iterator[State]:
-    promises = tally.promises(item for item in life.trace.items[: cut.index] if not isinstance(item, OPS))
+def _new(run: CrashedRun, point: CrashPoint, found: Iterator[DiskLoss], counters: Counters) -> Iterator[State]:
+    promises = counters.promises(item for item in run.trace.items[: point.index] if not isinstance(item, OPS))
     for choice in found:
-        if not tally.may_look():
+        if not counters.may_look():
             return
-        state = State(life, cut, choice)
-        key = (_digest(*tally.content(state)), promises)
-        if key not in tally.seen:
-            tally.seen.add(key)
-            tally.distinct += 1
+        state = State(run, point, choice)
+        key = (_digest(*counters.content(state)), promises)
+        if key not in counters.seen:
+            counters.seen.add(key)
+            counters.distinct += 1
             yield state
 
 

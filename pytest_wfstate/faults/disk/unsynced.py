@@ -43,7 +43,7 @@ class Resize:
     index: int
     size: int
     before: int
-    cuts: bool = False  # whether what lay past the size is gone
+    truncates: bool = False  # whether what lay past the size is gone
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -130,7 +130,7 @@ class UnsyncedFile:
         """Give the file with so many size changes lost, and of each page so many pieces, and a tear of the next."""
         pages = pages or {}
         sizes = self.sizes[: len(self.sizes) - sizes_lost]
-        changes: list[Piece | Resize] = [size for size in sizes if size.cuts]
+        changes: list[Piece | Resize] = [size for size in sizes if size.truncates]
         for page, pieces in self.pieces.items():
             changes += left_of(pieces, pages.get(page, (0, 0)))
         data = bytearray(self.base)
@@ -150,7 +150,7 @@ class UnsyncedFile:
 
     def only_grows(self, page: int) -> bool:
         """Tell whether every piece of a page was put behind all there was, so that nothing older can show there."""
-        if any(size.cuts for size in self.sizes):
+        if any(size.truncates for size in self.sizes):
             return False  # with the truncate lost, what it cut off shows again
         before = {size.index: size.before for size in self.sizes if (size.size - 1) // PAGE == page}
         return all(piece.offset >= before.get(piece.index, math.inf) for piece in self.pieces[page])
@@ -162,7 +162,7 @@ class UnsyncedFile:
         for count, piece in enumerate(reversed(pieces), 1):
             possible += [(count, torn) for torn in piece.tears()]
             possible.append((count, 0))
-        if any(size.cuts for size in self.sizes):
+        if any(size.truncates for size in self.sizes):
             return possible, len(possible)  # what a page holds depends on the size too
         found: dict[bytes, Loss] = {}
         start = page * PAGE
@@ -198,7 +198,7 @@ def without_data(file: UnsyncedFile, pages: Mapping[int, Loss]) -> int:
         for piece in file.pieces[page][len(file.pieces[page]) - count :]
     }
     for number, size in enumerate(file.sizes):
-        if (size.index, (size.size - 1) // PAGE) in lost and not size.cuts:
+        if (size.index, (size.size - 1) // PAGE) in lost and not size.truncates:
             return len(file.sizes) - number
     return 0
 

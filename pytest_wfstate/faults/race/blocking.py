@@ -61,34 +61,34 @@ class Lock(metaclass=_StandsIn):
     def __new__(cls) -> Any:
         """Make one, or a real one in a thread that has nothing to do with a race, or for an import."""
         frame = sys._getframe(1)
-        relay = here.relay
-        if relay is None or frame.f_globals.get("__name__") == "importlib._bootstrap":
+        scheduler = here.scheduler
+        if scheduler is None or frame.f_globals.get("__name__") == "importlib._bootstrap":
             return _allocate()
         kind = ConditionLock if frame.f_code is _WAIT else Lock
-        return made(kind, relay, _origin(relay, frame))
+        return made(kind, scheduler, _origin(scheduler, frame))
 
     def acquire(self, blocking: bool = True, timeout: float = -1) -> bool:
         """Get it, and tell whether that was possible."""
-        racer = here.client
-        if racer is None or (timeout != -1 and not blocking):  # the latter is an error
+        thread = here.client
+        if thread is None or (timeout != -1 and not blocking):  # the latter is an error
             self._look_outside()
             return bool(self._lock.acquire(blocking, timeout))
-        touch = self._touch("lock" if blocking and timeout < 0 else "try lock", racer)
-        racer.take(touch)
-        if not self._wait(racer, touch, blocking, timeout):
+        access = self._touch("lock" if blocking and timeout < 0 else "try lock", thread)
+        thread.take(access)
+        if not self._wait(thread, access, blocking, timeout):
             return False
-        self.holder = racer
+        self.holder = thread
         if self.is_known:
-            racer.held |= {(self.number, True)}
+            thread.held |= {(self.number, True)}
         return True
 
     def release(self) -> None:
         """Let others have it. As with the real one, anybody may."""
-        racer = here.client
-        if racer is None:
+        thread = here.client
+        if thread is None:
             self._look_outside()
-        elif not racer.relay.is_over:
-            racer.take(self._touch("unlock", racer))
+        elif not thread.scheduler.is_over:
+            thread.take(self._touch("unlock", thread))
         self._lock.release()
         if self.holder is not None:
             self.holder.held -= {(self.number, True)}
@@ -115,23 +115,23 @@ class Lock(metaclass=_StandsIn):
     def _name(self) -> str:
         return self._origin if self.number < 0 else f"{self.number}, {self._origin}".removesuffix(", ")
 
-    def _wait(self, racer: ScheduledThread, touch: Access, blocking: bool, timeout: float) -> bool:
+    def _wait(self, thread: ScheduledThread, access: Access, blocking: bool, timeout: float) -> bool:
         """Try it until it is given."""
         while not self._lock.acquire(False):
             if not blocking:
                 return False
-            if racer.relay.wait(racer, Wait(touch, self, is_timed=timeout >= 0)):
-                racer.relay.late += timeout
+            if thread.scheduler.wait(thread, Wait(access, self, is_timed=timeout >= 0)):
+                thread.scheduler.late += timeout
                 return False
         return True
 
-    def _touch(self, kind: str, racer: ScheduledThread) -> Access:
-        return racer.touch(kind, self._name, frozenset({("lock", self.number, "")}))
+    def _touch(self, kind: str, thread: ScheduledThread) -> Access:
+        return thread.access(kind, self._name, frozenset({("lock", self.number, "")}))
 
     def _look_outside(self) -> None:
-        relay = self._relay
-        if relay.has_begun and here.relay is None and not relay.is_over:
-            relay.cannot_see(_HANDED_ON)
+        scheduler = self._relay
+        if scheduler.has_begun and here.scheduler is None and not scheduler.is_over:
+            scheduler.cannot_see(_HANDED_ON)
 
 
 class ConditionLock(Lock):
@@ -144,12 +144,12 @@ class ConditionLock(Lock):
 
     def acquire(self, blocking: bool = True, timeout: float = -1) -> bool:
         """Take it, or wait for it."""
-        racer = here.client
-        if racer is None or not self.locked():
+        thread = here.client
+        if thread is None or not self.locked():
             return bool(self._lock.acquire(blocking, timeout))
-        touch = self._touch("wait", racer)
-        racer.take(touch)
-        return self._wait(racer, touch, blocking, timeout)
+        access = self._touch("wait", thread)
+        thread.take(access)
+        return self._wait(thread, access, blocking, timeout)
 
     def release(self) -> None:
         """Give notice."""
@@ -160,21 +160,21 @@ class ConditionLock(Lock):
         return "a notice that nobody gives"
 
 
-def made(kind: type[Lock], relay: ThreadScheduler, origin: str, number: int = 0) -> Lock:
+def made(kind: type[Lock], scheduler: ThreadScheduler, origin: str, number: int = 0) -> Lock:
     """Make a lock that takes turns in a relay; `origin` is what to tell it by. Without a number it gets the next."""
     lock: Lock = object.__new__(kind)
     lock._lock = _allocate()
-    lock._relay = relay
+    lock._relay = scheduler
     lock._origin = origin
     lock.holder = None
-    relay.locks += not number
-    lock.number = number or relay.locks
-    lock.is_known = not relay.has_begun
+    scheduler.locks += not number
+    lock.number = number or scheduler.locks
+    lock.is_known = not scheduler.has_begun
     return lock
 
 
-def _origin(relay: ThreadScheduler, frame: Any) -> str:
-    line = relay.line(frame)
+def _origin(scheduler: ThreadScheduler, frame: Any) -> str:
+    line = scheduler.line(frame)
     return f"made at {place(line)}" if line else ""
 
 
@@ -186,13 +186,13 @@ class RLock(threading._RLock, metaclass=_StandsIn):  # type: ignore[misc]  # the
     def __new__(cls) -> Any:
         """Make one, or a real one in a thread that has nothing to do with a race, or for an import."""
         frame = sys._getframe(1)
-        if here.relay is None or frame.f_globals.get("__name__") == "importlib._bootstrap":
+        if here.scheduler is None or frame.f_globals.get("__name__") == "importlib._bootstrap":
             return RealRLock()
         return super().__new__(cls)
 
     def __init__(self) -> None:
-        assert here.relay is not None
-        self._begin(made(Lock, here.relay, _origin(here.relay, sys._getframe(1))))
+        assert here.scheduler is not None
+        self._begin(made(Lock, here.scheduler, _origin(here.scheduler, sys._getframe(1))))
 
     @classmethod
     def on(cls, lock: Lock) -> RLock:
@@ -214,31 +214,31 @@ class SimpleQueue(metaclass=_StandsIn):
 
     def __new__(cls) -> Any:
         """Make one for a race, or a real one."""
-        return _real_simple_queue() if here.relay is None else queue._PySimpleQueue()  # type: ignore[attr-defined]
+        return _real_simple_queue() if here.scheduler is None else queue._PySimpleQueue()  # type: ignore[attr-defined]
 
 
 def _sleep(seconds: float, /) -> None:
-    racer = here.client
-    if racer is None:
+    thread = here.client
+    if thread is None:
         _real_sleep(seconds)
     else:
-        racer.sleep(seconds)
+        thread.sleep(seconds)
 
 
 def _monotonic() -> float:
-    relay = here.relay
-    return _real_monotonic() + (relay.late if relay else 0.0)
+    scheduler = here.scheduler
+    return _real_monotonic() + (scheduler.late if scheduler else 0.0)
 
 
 def _select(self: Any, timeout: float | None = None) -> Any:
     """Stand in for what an event loop waits in."""
-    racer = here.client
-    if racer is None:
+    thread = here.client
+    if thread is None:
         return _real_select(self, timeout)
-    racer.has_rested = True
+    thread.has_rested = True
     ready = _real_select(self, 0)
     if not ready and (timeout is None or timeout > 0):
-        racer.sleep(timeout)
+        thread.sleep(timeout)
         ready = _real_select(self, 0)
     return ready
 
@@ -259,8 +259,8 @@ def _run_in_executor(self: Any, executor: Any, func: Any, *args: Any) -> Any:
 
 def _hands_on(real: Any) -> Any:
     def hand_on(*args: Any, **kwargs: Any) -> Any:
-        if here.relay is not None:
-            here.relay.cannot_see(_HANDED_ON)
+        if here.scheduler is not None:
+            here.scheduler.cannot_see(_HANDED_ON)
         return real(*args, **kwargs)
 
     return hand_on
@@ -268,16 +268,16 @@ def _hands_on(real: Any) -> Any:
 
 def _start(self: threading.Thread) -> None:
     """Start a thread as if there were no race: who starts it waits for it, and it takes no turns."""
-    relay, client = here.relay, here.client
-    if relay is None:
+    scheduler, client = here.scheduler, here.client
+    if scheduler is None:
         return _real_start(self)
-    relay.cannot_see(_HANDED_ON)
-    here.relay, here.client = None, None
+    scheduler.cannot_see(_HANDED_ON)
+    here.scheduler, here.client = None, None
     try:
         self._started = threading.Event()  # type: ignore[attr-defined]
         return _real_start(self)
     finally:
-        here.relay, here.client = relay, client
+        here.scheduler, here.client = scheduler, client
 
 
 def _flock(fd: Any, operation: int, /) -> Any:
@@ -292,7 +292,7 @@ def _at_once(operation: int) -> int:
     """Note a lock on a file, and have it fail rather than wait: whoever has it waits for its turn."""
     if here.client is None:
         return operation
-    here.client.relay.cannot_see(_FILE_LOCK)
+    here.client.scheduler.cannot_see(_FILE_LOCK)
     return operation if operation & fcntl.LOCK_UN else operation | fcntl.LOCK_NB
 
 

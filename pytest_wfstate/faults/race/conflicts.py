@@ -93,30 +93,32 @@ class Footprints:
 def _footprints(turns: Iterable[Turn]) -> Iterator[Footprint]:
     names: dict[int, set[str]] = {}
     for turn in turns:
-        touch = turn.touch
-        for kind, number, _ in touch.reads | touch.writes:
+        access = turn.access
+        for kind, number, _ in access.reads | access.writes:
             if kind in ("inode", "lock"):
-                names.setdefault(number, set()).update(touch.places)
-        reads = {name for key in touch.reads for name in _read(key, touch, names)}
-        writes = {name for key in touch.writes for name in _written(key, touch, names)}
-        yield Footprint(turn.client, touch.kind, touch.places, frozenset(reads), frozenset(writes), _held(touch, names))
+                names.setdefault(number, set()).update(access.places)
+        reads = {name for key in access.reads for name in _read(key, access, names)}
+        writes = {name for key in access.writes for name in _written(key, access, names)}
+        yield Footprint(
+            turn.client, access.kind, access.places, frozenset(reads), frozenset(writes), _held(access, names)
+        )
 
 
-def _read(key: Key, touch: Access, names: dict[int, set[str]]) -> Iterator[Name]:
+def _read(key: Key, access: Access, names: dict[int, set[str]]) -> Iterator[Name]:
     if key[0] == "entry":
-        for place in touch.places:
+        for place in access.places:
             yield from (("entry", above) for above in (place, *_above(place)))
     elif key[0] == "listing":
-        yield from (("listing", place) for place in touch.places)
+        yield from (("listing", place) for place in access.places)
     else:
         yield from _numbered(key, names)
 
 
-def _written(key: Key, touch: Access, names: dict[int, set[str]]) -> Iterator[Name]:
+def _written(key: Key, access: Access, names: dict[int, set[str]]) -> Iterator[Name]:
     if key[0] == "entry":
-        yield from (("entry", place) for place in touch.places)
+        yield from (("entry", place) for place in access.places)
     elif key[0] == "listing":
-        yield from (("listing", os.path.dirname(place) or ".") for place in touch.places)
+        yield from (("listing", os.path.dirname(place) or ".") for place in access.places)
     else:
         yield from _numbered(key, names)
 
@@ -126,9 +128,9 @@ def _numbered(key: Key, names: dict[int, set[str]]) -> Iterator[Name]:
     yield from ((kind, name) for name in names.get(number) or {f"{number} {text}"})
 
 
-def _held(touch: Access, names: dict[int, set[str]]) -> frozenset[tuple[str, bool]]:
+def _held(access: Access, names: dict[int, set[str]]) -> frozenset[tuple[str, bool]]:
     """Give the locks that are known by one name alone."""
-    known = ((sorted(names.get(number) or {f"{number}"}), alone) for number, alone in touch.held)
+    known = ((sorted(names.get(number) or {f"{number}"}), alone) for number, alone in access.held)
     return frozenset((of_one[0], alone) for of_one, alone in known if len(of_one) == 1)
 
 

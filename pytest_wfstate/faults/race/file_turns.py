@@ -36,7 +36,7 @@ _UNSEEN = {
 class MadeAccess(NamedTuple):
     """An operation that was made."""
 
-    touch: Access
+    access: Access
     in_vain: bool = False
     acked: int = 0
     """How much had been acknowledged before it."""
@@ -137,15 +137,15 @@ class Turns:
         if self.is_on and self._made and not getattr(self._inside, "asking", False):
             name = errno.errorcode.get(error.errno or 0, type(error).__name__)
             last = self._made[-1]
-            self._made[-1] = last._replace(touch=dataclasses.replace(last.touch, error=name))
+            self._made[-1] = last._replace(access=dataclasses.replace(last.access, error=name))
 
     def _wait(self) -> None:
         if self.allowance <= 0:
             self._stop("op")
         self.allowance -= 1
 
-    def _note(self, touch: Access) -> None:
-        self._made.append(MadeAccess(touch, acked=len(self.progress.acked)))
+    def _note(self, access: Access) -> None:
+        self._made.append(MadeAccess(access, acked=len(self.progress.acked)))
         self.progress.taken += 1
 
     def _in_vain(self, why: str) -> None:
@@ -155,7 +155,7 @@ class Turns:
             self._made[-1] = last._replace(in_vain=True)
             self._stop(why)
             self.allowance -= 1
-            self._note(last.touch)
+            self._note(last.access)
 
     def _places(self, path: Any, more: dict[str, Any]) -> list[str]:
         both = (self._place(path, more.get("dir_fd")), self._place(more.get("to"), more.get("to_dir_fd")))

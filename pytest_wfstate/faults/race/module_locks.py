@@ -30,7 +30,7 @@ class OldLocks:
         self._looked_at: tuple[int, tuple[str, ...]] = (0, ())
         self._places: list[Place] = []
 
-    def replace(self, relay: ThreadScheduler) -> None:
+    def replace(self, scheduler: ThreadScheduler) -> None:
         """Put a new lock in the place of each."""
         looked_at = (len(sys.modules), self._is_under_test.packages)
         if self._looked_at != looked_at:
@@ -39,7 +39,7 @@ class OldLocks:
         new: dict[int, Any] = {}
         for name, old, put in self._places:
             if id(old) not in new:
-                new[id(old)] = _new(old, relay, name, -1 - len(new))
+                new[id(old)] = _new(old, scheduler, name, -1 - len(new))
             put(new[id(old)])
 
     def restore(self) -> None:
@@ -83,9 +83,9 @@ def _is_old(value: Any) -> bool:
     return type(value) in (RealLock, RealRLock, threading.Condition)
 
 
-def _new(old: Any, relay: ThreadScheduler, name: str, number: int) -> Any:
+def _new(old: Any, scheduler: ThreadScheduler, name: str, number: int) -> Any:
     """Make a lock of the same kind that takes turns."""
-    lock = made(Lock, relay, name, number)
+    lock = made(Lock, scheduler, name, number)
     if type(old) is RealLock:
         return lock
     reentrant = RLock.on(lock)

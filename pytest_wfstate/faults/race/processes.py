@@ -167,7 +167,7 @@ class _Course:
                 self._asleep.clear()
                 enabled = tuple(sorted(self._left))
         if said.why in ("blocked", "asleep"):
-            self._blocked[client] = said.made[-1].touch
+            self._blocked[client] = said.made[-1].access
             self._asleep |= {client} if said.why == "asleep" else set()
         elif said.why == "end":
             self._left.discard(client)
@@ -202,11 +202,11 @@ class _Course:
         run = self._run
         if not run.choices or any(choice < 0 for choice in run.choices):
             return ()
-        if any(one.touch.kind == "try lock" for one in run.turns):
+        if any(one.access.kind == "try lock" for one in run.turns):
             return tuple(sorted(self._begun & self._left))
         last = run.choices[-1]
         acked = turn.acked if turn.client == last else len(run.acked[last])
-        has_changed = any(kind != "lock" for kind, _, _ in run.turns[-1].touch.writes) or acked > run.turns[-1].acked
+        has_changed = any(kind != "lock" for kind, _, _ in run.turns[-1].access.writes) or acked > run.turns[-1].acked
         return (last,) if last in enabled and has_changed else ()
 
 
@@ -307,8 +307,8 @@ class _ClientLoop:
 
 
 def _deadlock(blocked: dict[int, Access]) -> str:
-    if any(touch.kind == "sleep" for touch in blocked.values()):
-        each = "; ".join(f"client {client + 1} waits in {touch}" for client, touch in sorted(blocked.items()))
+    if any(access.kind == "sleep" for access in blocked.values()):
+        each = "; ".join(f"client {client + 1} waits in {access}" for client, access in sorted(blocked.items()))
         return f"nobody goes on: {each}, again and again"
-    each = "; ".join(f"client {client + 1} waits for the {touch}" for client, touch in sorted(blocked.items()))
+    each = "; ".join(f"client {client + 1} waits for the {access}" for client, access in sorted(blocked.items()))
     return f"a deadlock: {each}"

@@ -99,16 +99,16 @@ class _Cells:
     """What the table says of each turn."""
 
     def __init__(self, schedule: ScheduleRun) -> None:
-        self._lines = {short(turn.touch.line): turn.touch.line for turn in schedule.turns if turn.touch.line}
+        self._lines = {short(turn.access.line): turn.access.line for turn in schedule.turns if turn.access.line}
         self._is_one_file = len({line.path for line in self._lines.values()}) == 1
 
     def cell(self, turn: Turn) -> str:
         """Say what was done, how it failed if it did, and at which line; the file is said once if it is one."""
-        failed = f" ({turn.touch.error or 'waits'})" if turn.blocked or turn.touch.error else ""
-        place = short(turn.touch.line) if turn.touch.line else ""
-        place = "" if place and turn.touch.path.startswith(place) else place  # the turn is at the line itself
+        failed = f" ({turn.access.error or 'waits'})" if turn.blocked or turn.access.error else ""
+        place = short(turn.access.line) if turn.access.line else ""
+        place = "" if place and turn.access.path.startswith(place) else place  # the turn is at the line itself
         where = f"  :{place.rpartition(':')[2]}" if self._is_one_file and place else f"  {place}" if place else ""
-        what, room = shown(str(turn.touch)), _WIDEST - len(failed) - len(where)
+        what, room = shown(str(turn.access)), _WIDEST - len(failed) - len(where)
         return (what if len(what) <= room else f"{what[: room - 3]}...") + failed + where
 
     def code(self) -> list[str]:

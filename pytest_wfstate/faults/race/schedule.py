@@ -61,7 +61,7 @@ class Turn:
     """A turn that was taken: by whom, and what was done, or tried in vain."""
 
     client: int
-    touch: Access
+    access: Access
     blocked: bool = False
     acked: int = 0
     """How much the client had acknowledged before it."""
@@ -161,20 +161,20 @@ class TraceKeys:
                 yield tuple(sorted(nodes.items()))
             if turn.blocked:
                 continue  # nothing was done
-            touch, client = turn.touch, turn.client
+            access, client = turn.access, turn.client
             level = max(floor, levels.get(client, -1) + 1)
-            for key in touch.reads:
+            for key in access.reads:
                 level = max(level, written.get(key, 0))
-            for key in touch.writes:
+            for key in access.writes:
                 level = max(level, read.get(key, 0), 0 if key[0] == "listing" else written.get(key, 0))
-            if touch is DEATH:
+            if access is DEATH:
                 level = floor = top  # it frees locks, so all comes before it or after it
             levels[client] = level
             nodes[client] = self._nodes.setdefault((nodes.get(client, 0), level), len(self._nodes) + 1)
             top = max(top, level + 1)
-            for key in touch.reads:
+            for key in access.reads:
                 read[key] = max(read.get(key, 0), level + 1)
-            for key in touch.writes:
+            for key in access.writes:
                 written[key] = max(written.get(key, 0), level + 1)
 
 

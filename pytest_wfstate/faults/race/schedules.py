@@ -166,7 +166,7 @@ class RaceExplorer:
         self._task.progress(self.result)
 
     def _need_turns(self, schedule: ScheduleRun) -> None:
-        if all(turn.touch.kind == "end" for turn in schedule.turns):
+        if all(turn.access.kind == "end" for turn in schedule.turns):
             self.result.reasons.append(
                 "no client did anything below home: work in the folder that clients are given"
                 if self.result.by is None
@@ -242,7 +242,7 @@ def race_id(schedule: ScheduleRun, by: By | None) -> RaceId:
     """Give what a schedule is known by: who went on, and the shape of what they did, whatever the files were called."""
     numbers: dict[str, int] = {}
     shape = [
-        (turn.client, turn.touch.kind, numbers.setdefault(turn.touch.path, len(numbers)), turn.blocked)
+        (turn.client, turn.access.kind, numbers.setdefault(turn.access.path, len(numbers)), turn.blocked)
         for turn in schedule.turns
     ]
     return RaceId(by or "race", tuple(schedule.choices), hashlib.sha256(repr(shape).encode()).hexdigest()[:8])

@@ -92,12 +92,12 @@ class StopPoint:
         self._what = f"{place(line)} {opcode}".strip()
         self._touches: dict[Any, Access] = {}
 
-    def touch(self, held: frozenset[tuple[int, bool]]) -> Access:
+    def access(self, held: frozenset[tuple[int, bool]]) -> Access:
         """Give it as a touch, by who has these locks."""
-        touch = self._touches.get(held)
-        if touch is None:
-            touch = self._touches[held] = Access(self._kind, self._what, self._line, writes=MEMORY, held=held)
-        return touch
+        access = self._touches.get(held)
+        if access is None:
+            access = self._touches[held] = Access(self._kind, self._what, self._line, writes=MEMORY, held=held)
+        return access
 
 
 class Spots:
@@ -130,17 +130,17 @@ class Spots:
 
 def step(spot: StopPoint) -> None:
     """Take a turn, if this thread is a client."""
-    racer = here.client
-    if racer is not None:
-        racer.take(spot.touch(racer.held))
+    thread = here.client
+    if thread is not None:
+        thread.take(spot.access(thread.held))
 
 
 def go_on(spots: Spots, code: types.CodeType, frame: types.FrameType) -> None:
     """Take a turn, if this thread is a client whose coroutine goes on, the outermost one of those that wait."""
-    racer = here.client
-    if racer is not None and racer.has_rested:
-        racer.has_rested = False
-        racer.take(spots.at_await(code, frame).touch(racer.held))
+    thread = here.client
+    if thread is not None and thread.has_rested:
+        thread.has_rested = False
+        thread.take(spots.at_await(code, frame).access(thread.held))
 
 
 class Stepping(Protocol):

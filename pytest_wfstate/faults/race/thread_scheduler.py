@@ -48,7 +48,7 @@ class HeldLock(Protocol):
 class Wait:
     """What a client waits for: a lock, or that anybody does anything; and how long, if not for ever."""
 
-    touch: Access
+    access: Access
     lock: HeldLock | None = None
     is_timed: bool = False
 
@@ -60,7 +60,7 @@ class ThreadScheduler:
         self.run = ScheduleRun()
         self.is_under_test = is_under_test
         self.racers = [ScheduledThread(self, number) for number in range(clients)]
-        self.run.acked = {racer.number: racer.progress.acked for racer in self.racers}
+        self.run.acked = {thread.number: thread.progress.acked for thread in self.racers}
         self.locks = 0
         self.late = 0.0
         """How many seconds have gone by that nobody waited for."""
@@ -96,27 +96,27 @@ class ThreadScheduler:
         run, self.run = self.run, ScheduleRun()
         return run
 
-    def take(self, racer: ScheduledThread, touch: Access) -> None:
+    def take(self, thread: ScheduledThread, access: Access) -> None:
         """Wait for the turn of an operation that is about to be made."""
         if self.is_over:
             raise Abandoned
         if self._granted:
             self._granted = False  # it was let go on for this very turn
         else:
-            self._settle(racer)
-            self._hand_on(racer)
-        self._took(racer, touch)
+            self._settle(thread)
+            self._hand_on(thread)
+        self._took(thread, access)
 
-    def wait(self, racer: ScheduledThread, wait: Wait) -> bool:
+    def wait(self, thread: ScheduledThread, wait: Wait) -> bool:
         """Say that the turn just taken led to nothing, and take another when that may be otherwise.
 
         Tells whether nothing has changed, but time has gone by.
         """
-        self.run.turns[-1] = Turn(racer.number, wait.touch, blocked=True)
-        self._waiting[racer.number] = wait
-        self._hand_on(racer)
-        self._took(racer, wait.touch)
-        return racer.is_late
+        self.run.turns[-1] = Turn(thread.number, wait.access, blocked=True)
+        self._waiting[thread.number] = wait
+        self._hand_on(thread)
+        self._took(thread, wait.access)
+        return thread.is_late
 
     def released(self, lock: HeldLock) -> None:
         """Let those try again who wait for a lock."""
@@ -124,16 +124,16 @@ class ThreadScheduler:
             if wait.lock is lock:
                 self._waiting.pop(client, None)
 
-    def finish(self, racer: ScheduledThread, result: Any) -> None:
+    def finish(self, thread: ScheduledThread, result: Any) -> None:
         """Say that a client has come to its end."""
         if self.is_over:
             return
         if self._granted:
             self._granted = False
-            self._took(racer, Access("end", "", writes=MEMORY))
-        self._settle(racer)
-        self.run.results[racer.number] = result
-        self._left.discard(racer.number)
+            self._took(thread, Access("end", "", writes=MEMORY))
+        self._settle(thread)
+        self.run.results[thread.number] = result
+        self._left.discard(thread.number)
         if not self._left:
             self._end()
             return
@@ -147,23 +147,23 @@ class ThreadScheduler:
         if not self.is_over and what not in self.run.unseen:
             self.run.unseen.append(what)
 
-    def _settle(self, racer: ScheduledThread) -> None:
+    def _settle(self, thread: ScheduledThread) -> None:
         """Let those try again who wait for anything at all, now that the last turn was not in vain."""
         if self._waiting:
             self._woken = 0
             for client, wait in list(self._waiting.items()):
-                if wait.lock is None and client != racer.number:
+                if wait.lock is None and client != thread.number:
                     del self._waiting[client]
 
-    def _hand_on(self, racer: ScheduledThread) -> None:
+    def _hand_on(self, thread: ScheduledThread) -> None:
         try:
             client = self._pick()
         except Stuck as stuck:
             self._give_up(str(stuck))
             raise Abandoned from None
-        if client != racer.number:
+        if client != thread.number:
             self._hand_to(client)
-            racer.stand_by()
+            thread.stand_by()
             self._granted = False
 
     def _hand_to(self, client: int) -> None:
@@ -193,14 +193,14 @@ class ThreadScheduler:
             raise Stuck(self._why_stuck())
         return tuple(sorted(able))
 
-    def _took(self, racer: ScheduledThread, touch: Access) -> None:
-        run, progress = self.run, racer.progress
-        run.turns.append(Turn(racer.number, touch))
-        run.choices.append(racer.number)
+    def _took(self, thread: ScheduledThread, access: Access) -> None:
+        run, progress = self.run, thread.progress
+        run.turns.append(Turn(thread.number, access))
+        run.choices.append(thread.number)
         run.enabled.append(self._enabled)
         progress.taken += 1
         if progress.taken > _MOST:
-            self._give_up(f"client {racer.number + 1} took {_MOST:,} turns and did not come to its end")
+            self._give_up(f"client {thread.number + 1} took {_MOST:,} turns and did not come to its end")
             raise Abandoned
 
     def _give_up(self, why: str) -> None:
@@ -222,17 +222,17 @@ class ThreadScheduler:
     def _why_stuck(self) -> str:
         waiting = sorted(self._waiting.items())
         if any(wait.is_timed for _, wait in waiting):
-            each = "; ".join(f"client {client + 1} waits in {wait.touch}" for client, wait in waiting)
+            each = "; ".join(f"client {client + 1} waits in {wait.access}" for client, wait in waiting)
             return f"nobody goes on: {each}, again and again"
         return "a deadlock: " + "; ".join(f"client {client + 1} waits {_for_what(wait)}" for client, wait in waiting)
 
     def _hanging(self) -> str:
-        racer = self.racers[self._running]
-        frame = sys._current_frames().get(racer.thread)
+        thread = self.racers[self._running]
+        frame = sys._current_frames().get(thread.thread)
         line = self.line(frame)
         where = f", and is at {short(line)}: {line.text}" if line else ""
         return (
-            f"client {racer.number + 1} did not come to its next turn, or to its end, in time{where}. What it waits "
+            f"client {thread.number + 1} did not come to its next turn, or to its end, in time{where}. What it waits "
             "for takes no turns: a lock does if it is made by setup or by a client, or kept by a module or class"
         )
 
@@ -249,8 +249,8 @@ class ThreadScheduler:
 class ScheduledThread:
     """A client's thread, to the relay."""
 
-    def __init__(self, relay: ThreadScheduler, number: int) -> None:
-        self.relay = relay
+    def __init__(self, scheduler: ThreadScheduler, number: int) -> None:
+        self.scheduler = scheduler
         self.number = number
         self.gate = _allocate()
         self.gate.acquire()
@@ -266,30 +266,30 @@ class ScheduledThread:
     def stand_by(self) -> None:
         """Wait until this client may go on."""
         self.gate.acquire()
-        if self.relay.is_over:
+        if self.scheduler.is_over:
             raise Abandoned
 
-    def take(self, touch: Access) -> None:
+    def take(self, access: Access) -> None:
         """Wait for the turn of an operation that is about to be made."""
-        self.relay.take(self, touch)
+        self.scheduler.take(self, access)
 
-    def touch(self, kind: str, what: str = "", keys: frozenset[Key] = frozenset()) -> Access:
+    def access(self, kind: str, what: str = "", keys: frozenset[Key] = frozenset()) -> Access:
         """Say what is about to be done, and where."""
-        line = self.relay.line(sys._getframe(1))
+        line = self.scheduler.line(sys._getframe(1))
         return Access(kind, what or place(line), line, writes=MEMORY | keys, held=self.held)
 
     def sleep(self, seconds: float | None) -> None:
         """Let others go on instead of waiting: for a time, or for what they may do."""
-        touch = self.touch("wait" if seconds is None else "sleep")
-        self.take(touch)
-        self.relay.wait(self, Wait(touch, is_timed=seconds is not None))
-        self.relay.late += seconds or 0.0
+        access = self.access("wait" if seconds is None else "sleep")
+        self.take(access)
+        self.scheduler.wait(self, Wait(access, is_timed=seconds is not None))
+        self.scheduler.late += seconds or 0.0
 
 
 class Here(threading.local):
     """What the running thread is to the lab."""
 
-    relay: ThreadScheduler | None = None
+    scheduler: ThreadScheduler | None = None
     """The schedule that what is made in this thread belongs to."""
     client: ScheduledThread | None = None
     """The client that it is."""
@@ -311,7 +311,7 @@ def place(line: SourceLine | None) -> str:
 def _for_what(wait: Wait) -> str:
     lock = wait.lock
     if lock is None:
-        return f"at {wait.touch.path} for what nobody does"
-    where = f"at {place(wait.touch.line)} " if wait.touch.line else ""
+        return f"at {wait.access.path} for what nobody does"
+    where = f"at {place(wait.access.line)} " if wait.access.line else ""
     holder = f", which client {lock.holder.number + 1} has" if lock.holder else ""
     return f"{where}for {lock}{holder}"

@@ -65,55 +65,55 @@ class Threads:
         self._waits.restore()
 
     def _follow(self, choices: Choices) -> ScheduleRun:
-        relay = ThreadScheduler(len(self._clients), choices, self._under_test)
-        self._old_locks.replace(relay)
+        scheduler = ThreadScheduler(len(self._clients), choices, self._under_test)
+        self._old_locks.replace(scheduler)
         try:
-            self._race_all(relay)
+            self._race_all(scheduler)
         finally:
             self._old_locks.restore()
-        return relay.let_go()
+        return scheduler.let_go()
 
-    def _race_all(self, relay: ThreadScheduler) -> None:
-        self.shared = self._made(relay)
+    def _race_all(self, scheduler: ThreadScheduler) -> None:
+        self.shared = self._made(scheduler)
         self._under_test.include(self.shared)
-        threads = [self._thread(racer, client) for racer, client in zip(relay.racers, self._clients, strict=True)]
+        threads = [self._thread(thread, client) for thread, client in zip(scheduler.racers, self._clients, strict=True)]
         self._stepping.on()
         collects = gc.isenabled()
         gc.disable()  # what it finds to finalize, and when, is not the same twice
         try:
             for thread in threads:
                 thread.start()
-            relay.follow(self._timeout)
+            scheduler.follow(self._timeout)
         finally:
             if collects:
                 gc.enable()
         for thread in threads:
-            thread.join(0 if relay.run.stuck else self._timeout)
+            thread.join(0 if scheduler.run.stuck else self._timeout)
 
-    def _made(self, relay: ThreadScheduler) -> Any:
+    def _made(self, scheduler: ThreadScheduler) -> Any:
         """Make what is shared, with locks that take turns."""
-        here.relay = relay
+        here.scheduler = scheduler
         try:
             made = self._setup()
         finally:
-            here.relay = None
-        return _awaited(made, relay) if inspect.isawaitable(made) else made
+            here.scheduler = None
+        return _awaited(made, scheduler) if inspect.isawaitable(made) else made
 
-    def _thread(self, racer: ScheduledThread, client: Callable[[Any], Any]) -> threading.Thread:
-        name = f"wfstate-client-{racer.number + 1}"
-        return threading.Thread(target=self._race, args=(racer, client, self.shared), name=name, daemon=True)
+    def _thread(self, thread: ScheduledThread, client: Callable[[Any], Any]) -> threading.Thread:
+        name = f"wfstate-client-{thread.number + 1}"
+        return threading.Thread(target=self._race, args=(thread, client, self.shared), name=name, daemon=True)
 
-    def _race(self, racer: ScheduledThread, client: Callable[[Any], Any], shared: Any) -> None:
-        racer.thread = threading.get_ident()
+    def _race(self, thread: ScheduledThread, client: Callable[[Any], Any], shared: Any) -> None:
+        thread.thread = threading.get_ident()
         try:
-            racer.stand_by()
-            racer.relay.finish(racer, self._result(racer, client, shared))
+            thread.stand_by()
+            thread.scheduler.finish(thread, self._result(thread, client, shared))
         except Abandoned:
             return
 
-    def _result(self, racer: ScheduledThread, client: Callable[[Any], Any], shared: Any) -> Any:
-        PROGRESS.set(racer.progress)
-        here.relay, here.client = racer.relay, racer
+    def _result(self, thread: ScheduledThread, client: Callable[[Any], Any], shared: Any) -> Any:
+        PROGRESS.set(thread.progress)
+        here.scheduler, here.client = thread.scheduler, thread
         self._stepping.enter()
         try:
             return call(client, shared)
@@ -123,10 +123,10 @@ class Threads:
             return ClientFailed(error, traceback.format_exc())
         finally:
             self._stepping.leave()
-            here.relay, here.client = None, None
+            here.scheduler, here.client = None, None
 
 
-def _awaited(made: Any, relay: ThreadScheduler) -> Any:
+def _awaited(made: Any, scheduler: ThreadScheduler) -> Any:
     """Wait for what an async setup makes, in a thread of its own: an event loop may be running in this one."""
     given: list[Any] = []
 
@@ -134,7 +134,7 @@ def _awaited(made: Any, relay: ThreadScheduler) -> Any:
         return await made
 
     def run() -> None:
-        here.relay = relay
+        here.scheduler = scheduler
         try:
             given.extend((asyncio.run(wait()), None))
         except BaseException as error:

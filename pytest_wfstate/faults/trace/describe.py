@@ -58,7 +58,9 @@ class OpDescriber:
         item = self._trace.items[index]
         text = self._verb(index, item)
         torn = [
-            f"torn after {left} bytes in page {page}" for at, page, left in state.cut.torn(state.choice) if at == index
+            f"torn after {left} bytes in page {page}"
+            for at, page, left in state.point.torn(state.choice)
+            if at == index
         ]
         return f"{text}{', ' + ', '.join(torn) if torn else ''}{at(item.where)}"
 

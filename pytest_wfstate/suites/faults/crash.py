@@ -75,7 +75,7 @@ class CrashRun:
     ) -> None:
         self._handles = handles
         self._contract = contract
-        self._specification = ReferenceModel(contract, normalise, in_order=False)  # order is a matter of other clauses
+        self._model = ReferenceModel(contract, normalise, in_order=False)  # order is a matter of other clauses
         self._scenario = scenario
         self._looks: list[Call] = []
         self._afterwards = list(afterwards)
@@ -93,7 +93,7 @@ class CrashRun:
         """
         for calls in (self._scenario.calls, ()):
             with self._handles(new_home()) as handles:
-                play = ScriptRun(self._specification, [self._specification.start()])
+                play = ScriptRun(self._model, [self._model.start()])
                 play.all(handles, [*self._scenario.before, RESTART])
                 self._start = play.worlds
                 for call in calls:
@@ -150,7 +150,7 @@ class CrashRun:
 
     def check(self, disk: Acked) -> None:
         """Look at what is there, go on, and look again. All of it is acknowledged: a check may be crashed as well."""
-        play = ScriptRun(self._specification, self._worlds(disk.acked), memory=self._memory)
+        play = ScriptRun(self._model, self._worlds(disk.acked), memory=self._memory)
         made = self._looks_at(one.made for one in disk.acked if isinstance(one, Acknowledged) and one.made is not None)
         plan = [*made, *self._plan(disk.acked)]
         self._ack(RESTART)
@@ -198,21 +198,19 @@ class CrashRun:
         for outcome in outcomes:
             after = self._stepped(worlds, waiting[0], outcome)
             if not after:
-                ScriptRun(self._specification, worlds).judge(
-                    FIRST, waiting[0], outcome
-                )  # which says what is wrong with it
+                ScriptRun(self._model, worlds).judge(FIRST, waiting[0], outcome)  # which says what is wrong with it
             worlds = after
             if not isinstance(outcome, Errored):
                 waiting.pop(0)
         if waiting:
             worlds = self._stepped(worlds, waiting[0], NeverReturned())
-        return tuple(dict.fromkeys(self._specification.restart(world) for world in worlds))
+        return tuple(dict.fromkeys(self._model.restart(world) for world in worlds))
 
     def _stepped(self, worlds: tuple[ReferenceState, ...], call: Call, outcome: Outcome) -> tuple[ReferenceState, ...]:
         key = (worlds, id(call), repr(outcome))
         if key not in self._memory:
             entry = Entry(FIRST, call.name, call.args, 0, 0, outcome)
-            after = (next_ for world in worlds for next_ in self._specification.step(world, entry))
+            after = (next_ for world in worlds for next_ in self._model.step(world, entry))
             maybe = () if entry.must_have_happened else worlds
             self._memory[key] = tuple(dict.fromkeys([*maybe, *after]))
         return self._memory[key]

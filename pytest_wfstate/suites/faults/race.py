@@ -87,14 +87,14 @@ class RaceRun:
         self,
         handles: Callable[[Path], Handles],
         contract: Contract,
-        specification: ReferenceModel,
+        model: ReferenceModel,
         contest: RaceCase,
         ack: Callable[[MadeCall], None],
     ) -> None:
         self._ack = ack
         self._handles = handles
         self._contract = contract
-        self._specification = specification
+        self._model = model
         self._contest = contest
         self._observed: list[Call] = []
         self._verdicts: dict[str, Violation | None] = {}
@@ -107,7 +107,7 @@ class RaceRun:
             Violation: the store does not do what the reference does.
         """
         with self._handles(new_home()) as handles:
-            play = ScriptRun(self._specification, [self._specification.start()])
+            play = ScriptRun(self._model, [self._model.start()])
             play.all(handles, [*self._contest.before, RESTART])
             for calls in self._contest.workers:
                 play.all(handles, [*calls, RESTART])
@@ -166,10 +166,8 @@ class RaceRun:
         entries += self._after(home, max(entry.end for entry in entries), entries)
         key = repr([entry.outcome for entry in entries]) + _order(entries)
         if key not in self._verdicts:
-            unexplained = check(entries, self._specification)
-            self._verdicts[key] = (
-                Violation(unexplained_in_words(unexplained, self._specification)) if unexplained else None
-            )
+            unexplained = check(entries, self._model)
+            self._verdicts[key] = Violation(unexplained_in_words(unexplained, self._model)) if unexplained else None
         verdict = self._verdicts[key]
         if verdict is not None:
             raise verdict
@@ -243,9 +241,11 @@ def _of_call(client: str, made: MadeCall, turns: Sequence[int]) -> Entry:
     return Entry(client, made.call.name, made.call.args, begin, end, made.outcome)
 
 
-def _of_deed(deed: TimedCall) -> Entry:
-    _, call = deed.order
-    return Entry(f"client {deed.worker + 1}", call.name, call.args, deed.begin, deed.end, deed.outcome)
+def _of_deed(timed_call: TimedCall) -> Entry:
+    _, call = timed_call.order
+    return Entry(
+        f"client {timed_call.worker + 1}", call.name, call.args, timed_call.begin, timed_call.end, timed_call.outcome
+    )
 
 
 def _order(entries: Sequence[Entry]) -> str:

@@ -89,7 +89,7 @@ def _verb(name: str) -> str:
 def _race(suite: ClauseContext, some: Sequence[RaceCase], *, crash: bool = False) -> None:
     lab: Race = suite._request.getfixturevalue("_wfstate_race")
     chosen = some[:1] if suite.medium == "memory" and suite._profile == "quick" else some
-    matches = [RaceRun(suite._handles, suite.contract, suite._specification, one, lab.ack) for one in chosen]
+    matches = [RaceRun(suite._handles, suite.contract, suite._model, one, lab.ack) for one in chosen]
     lab.divide(len(matches))
     with contextlib.ExitStack() as stack:
 

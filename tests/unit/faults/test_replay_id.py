@@ -97,22 +97,22 @@ class TestFinding:
     @settings(max_examples=100, deadline=None)
     @given(traces(), st.sampled_from(MODELS), st.data())
     def test_gives_the_state(self, trace: Trace, model: Model, data: st.DataObject) -> None:
-        life = CrashedRun(trace, model, ())
-        states = [state for state, _ in zip(distinct_states(life, Counters()), range(50), strict=False)]
+        run = CrashedRun(trace, model, ())
+        states = [state for state, _ in zip(distinct_states(run, Counters()), range(50), strict=False)]
         state = data.draw(st.sampled_from(states))
         (crash,) = state.ids()
-        found = find(life, CrashId.read(str(crash)))
-        assert (found.cut.index, found.choice) == (state.cut.index, state.choice)
+        found = find(run, CrashId.read(str(crash)))
+        assert (found.point.index, found.choice) == (state.point.index, state.choice)
 
     @pytest.mark.parametrize("part", ["model", "cut", "turned", "fingerprint"])
     def test_of_another_run_is_an_error(self, part: str) -> None:
         others: dict[str, Any] = {"model": "xfs", "cut": 99, "turned": ((7, 7, 7),), "fingerprint": "00000000"}
-        life = CrashedRun(Trace(Tree(), []), "kill", ())
-        (state,) = distinct_states(life, Counters())
+        run = CrashedRun(Trace(Tree(), []), "kill", ())
+        (state,) = distinct_states(run, Counters())
         (crash,) = state.ids()
-        assert find(life, crash).choice == state.choice
+        assert find(run, crash).choice == state.choice
         with pytest.raises(TraceChanged, match="the run does not do what it did when"):
-            find(life, CrashId(**{name: getattr(crash, name) for name in CrashId.__slots__} | {part: others[part]}))
+            find(run, CrashId(**{name: getattr(crash, name) for name in CrashId.__slots__} | {part: others[part]}))
 
 
 class TestThroughTheLab:

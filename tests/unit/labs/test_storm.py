@@ -32,27 +32,27 @@ def seconds(request: pytest.FixtureRequest) -> float:
 
 @pytest.mark.parametrize("contract", STORES)
 def test_stores_on_files_weather_a_storm(race: Race, contract: str, seconds: float) -> None:
-    weather = race.storm(getattr(pytest_wfstate, f"File{STORES[contract]}"), contract, seconds=seconds)
-    assert weather.verdict == "CLEAN"
-    assert weather.calls >= 200
-    assert weather.killed
+    result = race.storm(getattr(pytest_wfstate, f"File{STORES[contract]}"), contract, seconds=seconds)
+    assert result.verdict == "CLEAN"
+    assert result.calls >= 200
+    assert result.killed
 
 
 @pytest.mark.parametrize("contract", STORES)
 def test_stores_in_sqlite_weather_a_storm(race: Race, contract: str, seconds: float) -> None:
     store = getattr(pytest_wfstate, f"Sql{STORES[contract]}")
-    weather = race.storm(lambda home: store(f"sqlite:///{home}/state.db"), contract, seconds=seconds)
-    assert weather.verdict == "CLEAN"
-    assert weather.calls >= 200
-    assert weather.killed
+    result = race.storm(lambda home: store(f"sqlite:///{home}/state.db"), contract, seconds=seconds)
+    assert result.verdict == "CLEAN"
+    assert result.calls >= 200
+    assert result.killed
 
 
 @pytest.mark.parametrize("contract", STORES)
 def test_stores_in_memory_weather_a_storm_of_threads(race: Race, contract: str, seconds: float) -> None:
     memories: Memories[Any] = Memories(getattr(pytest_wfstate, f"Memory{STORES[contract]}"))
-    weather = race.storm(lambda home: memories[home].handle(), contract, seconds=seconds, medium="memory")
-    assert weather.verdict == "CLEAN"
-    assert weather.calls >= 200
+    result = race.storm(lambda home: memories[home].handle(), contract, seconds=seconds, medium="memory")
+    assert result.verdict == "CLEAN"
+    assert result.calls >= 200
 
 
 class ReadsEachFile(FilePausedStore):

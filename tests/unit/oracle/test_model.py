@@ -20,11 +20,11 @@ A = plain(samples.paused("a", iterations=1))
 
 def after(*calls: tuple[Call, Outcome], client: str = "one") -> list[ReferenceState]:
     """Give the worlds that calls can lead to."""
-    specification = ReferenceModel(PAUSED)
-    worlds = [specification.start()]
+    model = ReferenceModel(PAUSED)
+    worlds = [model.start()]
     for call, outcome in calls:
         entry = Entry(client, call.name, call.args, 0, 0, outcome)
-        worlds = [found for world in worlds for found in specification.step(world, entry)]
+        worlds = [found for world in worlds for found in model.step(world, entry)]
     return worlds
 
 
@@ -53,16 +53,16 @@ class TestStep:
         assert sorted(sorted(world.handles[""]._paused) for world in left) == [["a"], ["a", "b"], ["b"]]
 
     def test_a_world_is_not_changed_by_a_step(self) -> None:
-        specification = ReferenceModel(PAUSED)
-        world = specification.start()
-        list(specification.step(world, Entry("one", "save", save("a").args, 0, 0, Returned(None))))
-        assert world == specification.start()
+        model = ReferenceModel(PAUSED)
+        world = model.start()
+        list(model.step(world, Entry("one", "save", save("a").args, 0, 0, Returned(None))))
+        assert world == model.start()
 
     def test_a_restart_forgets_who_claimed_what(self) -> None:
-        specification = ReferenceModel(PAUSED)
+        model = ReferenceModel(PAUSED)
         (world,) = after((save("a"), Returned(None)), (CLAIM("a"), Returned(A)))
         assert set(world.handles) == {"", "one"}
-        assert set(specification.restart(world).handles) == {""}
+        assert set(model.restart(world).handles) == {""}
 
 
 class TestWorlds:

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from pytest_wfstate import Crash, CrashBug, Disk
 from pytest_wfstate.faults.bounds import MODELS, PROFILES, Bounds, Model
 from pytest_wfstate.faults.crash.advice import first_missing_sync
-from pytest_wfstate.faults.disk.models import cuts
+from pytest_wfstate.faults.disk.models import crash_points
 from pytest_wfstate.faults.disk.states import Counters, CrashedRun, distinct_states
 from pytest_wfstate.faults.trace.ops import Trace
 from tests.unit.faults.conftest import Lab
@@ -253,9 +253,9 @@ class TestSqlite:
 @settings(max_examples=150, deadline=None)
 @given(traces(), st.sampled_from([model for model in MODELS if model != "kill"]))
 def test_what_is_advised_does_make_the_state_impossible(trace: Trace, model: Model) -> None:
-    assume(all(cut.possible < 200 for cut in cuts(trace, model)))
+    assume(all(point.possible < 200 for point in crash_points(trace, model)))
     for state in itertools.islice(distinct_states(CrashedRun(trace, model, ()), Counters()), 20):
-        mend = first_missing_sync(state)
-        if mend is not None:
+        missing = first_missing_sync(state)
+        if missing is not None:
             disk = frozenset(state.tree().content().items())
-            assert (disk, state.cut.markers) not in every_state(mend.life.trace, model)
+            assert (disk, state.point.markers) not in every_state(missing.run.trace, model)

@@ -551,10 +551,10 @@ class TestBounds:
     def test_time_is_a_bound_where_no_disk_is_new(self) -> None:
         unsynced = Write(1, 0, b"new" * PAGE)
         trace = Trace(Tree(), [Create(HOME, "a", 1, "file"), unsynced, *[Fsync(HOME, failed=True)] * 30])
-        tally = Counters(time_left=lambda: False)
-        found = list(distinct_states(CrashedRun(trace, "posix", ()), tally))
-        assert 0 < len(found) < tally.looked == 50
-        assert tally.skipped > 0
+        counters = Counters(time_left=lambda: False)
+        found = list(distinct_states(CrashedRun(trace, "posix", ()), counters))
+        assert 0 < len(found) < counters.looked == 50
+        assert counters.skipped > 0
 
     @pytest.mark.parametrize(("losses", "skipped"), [(5, True), (math.inf, False)])
     def test_of_the_ways_to_lose_at_one_point(self, lab: Lab, losses: float, skipped: bool) -> None:

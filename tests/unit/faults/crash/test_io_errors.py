@@ -333,10 +333,10 @@ class TestResult:
         assert explored.skipped > 3
 
     def test_every_op_has_failed_before_the_first_power_cut(self, crash: Crash) -> None:
-        cut: list[bool] = []
-        crash.errors(lambda home: save_well(home, "new"), lambda disk: cut.append("the power was cut" in disk.crash))
-        assert cut == sorted(cut)
-        assert True in cut
+        point: list[bool] = []
+        crash.errors(lambda home: save_well(home, "new"), lambda disk: point.append("the power was cut" in disk.crash))
+        assert point == sorted(point)
+        assert True in point
 
 
 class TestReplay:

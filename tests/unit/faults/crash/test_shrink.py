@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from pytest_wfstate import Crash, CrashBug, Disk
 from pytest_wfstate.faults.bounds import MODELS, Model
 from pytest_wfstate.faults.crash.shrink import Shrink
-from pytest_wfstate.faults.disk.models import cuts
+from pytest_wfstate.faults.disk.models import crash_points
 from pytest_wfstate.faults.disk.states import Counters, CrashedRun, State, distinct_states
 from pytest_wfstate.faults.trace.ops import HOME, Ack, Create, Item, Trace, Tree, Write
 from tests.unit.faults.disk.notes import read, save_without_fsync, sync, write
@@ -46,9 +46,9 @@ def shrunk(state: State, check: Broken, tries: int = 300) -> State:
 
 def last_state(items: list[Item], model: Model, start: Tree) -> State:
     """The state after all items in which all is lost that can be."""
-    life = CrashedRun(Trace(start, items), model, ())
-    *_, cut = cuts(life.trace, model)
-    return State(life, cut, tuple(part.gone for part in cut.parts))
+    run = CrashedRun(Trace(start, items), model, ())
+    *_, point = crash_points(run.trace, model)
+    return State(run, point, tuple(part.gone for part in point.parts))
 
 
 def test_what_does_not_matter_is_kept() -> None:
@@ -79,10 +79,10 @@ def test_the_earliest_point_is_taken() -> None:
 
     class Check(Broken):
         def fails(self, state: State) -> bool:
-            return super().fails(state) and bool(state.life.acked(state.cut.index))
+            return super().fails(state) and bool(state.run.acked(state.point.index))
 
     state = shrunk(last_state(items, "posix", tree(a=b"0")), Check("a", b"1"))
-    assert (state.cut.index, state.lost()) == (2, [0])
+    assert (state.point.index, state.lost()) == (2, [0])
 
 
 def test_a_tear_stays_a_tear_at_an_earlier_point() -> None:
@@ -96,10 +96,10 @@ def test_a_tear_stays_a_tear_at_an_earlier_point() -> None:
     state = last_state(items, "posix", tree(a=b"o" * 1024))
     (torn_state,) = [
         one
-        for one in distinct_states(state.life, Counters())
-        if one.cut.index == 3 and one.tree().content() == {"a": torn, "c": b""}
+        for one in distinct_states(state.run, Counters())
+        if one.point.index == 3 and one.tree().content() == {"a": torn, "c": b""}
     ]
-    assert shrunk(torn_state, Check("a", torn)).cut.index == 1
+    assert shrunk(torn_state, Check("a", torn)).point.index == 1
 
 
 def test_it_gives_up_after_some_checks() -> None:
@@ -114,17 +114,17 @@ def test_it_gives_up_after_some_checks() -> None:
 def test_nothing_can_be_put_back_and_no_earlier_point_will_do(
     trace: Trace, model: Model, name: str, data: st.DataObject
 ) -> None:
-    assume(all(cut.possible < 1000 for cut in cuts(trace, model)))
+    assume(all(point.possible < 1000 for point in crash_points(trace, model)))
     check = Broken(name, trace.end().content().get(name))
     broken = [state for state in distinct_states(CrashedRun(trace, model, ()), Counters()) if check.fails(state)]
     assume(broken)
     state = shrunk(data.draw(st.sampled_from(broken)), check, tries=10**6)
     assert check.fails(state)
     for part, setting in enumerate(state.choice):
-        for dial, turned in enumerate(setting):
-            assert not any(check.fails(state.with_position(part, dial, position)) for position in range(turned))
+        for axis, turned in enumerate(setting):
+            assert not any(check.fails(state.with_position(part, axis, position)) for position in range(turned))
     same = [one for one in broken if one.lost() == state.lost() and one.tree().content() == state.tree().content()]
-    assert all(state.cut.index <= one.cut.index for one in same)
+    assert all(state.point.index <= one.point.index for one in same)
 
 
 class TestThroughTheLab:

@@ -11,7 +11,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from pytest_wfstate.faults.bounds import MODELS, Model
-from pytest_wfstate.faults.disk.models import cuts
+from pytest_wfstate.faults.disk.models import crash_points
 from pytest_wfstate.faults.disk.states import Counters, CrashedRun, distinct_states
 from pytest_wfstate.faults.trace.ops import (
     HOME,
@@ -49,7 +49,7 @@ def tree(**files: bytes) -> Tree:
 
 def left(items: Sequence[Item], model: Model, start: Tree | None = None) -> list[Disk]:
     """What a crash after all items can leave, without doubles."""
-    *_, last = cuts(Trace(start or Tree(), list(items)), model)
+    *_, last = crash_points(Trace(start or Tree(), list(items)), model)
     disks: list[Disk] = []
     for _, choice in last.choices():
         disk = last.tree(choice).content()
@@ -297,15 +297,15 @@ class TestFolders:
 class TestCuts:
     def test_fall_after_every_op_and_every_marker(self) -> None:
         items: list[Item] = [Create(HOME, "a", 1), Ack(1), Unlink(HOME, "a", 1)]
-        found = [(cut.index, cut.markers) for cut in cuts(Trace(Tree(), items), "kill")]
+        found = [(point.index, point.markers) for point in crash_points(Trace(Tree(), items), "kill")]
         assert found == [(0, 0), (1, 0), (2, 1), (3, 1)]
 
     def test_count_what_is_possible(self) -> None:
-        *_, last = cuts(Trace(tree(a=b""), [Write(1, 0, b"x"), Create(HOME, "b", 2)]), "posix")
+        *_, last = crash_points(Trace(tree(a=b""), [Write(1, 0, b"x"), Create(HOME, "b", 2)]), "posix")
         assert last.possible == 2 * 2 * 2  # the size, the page, the name
 
     def test_choices_begin_with_all_kept_and_cover_everything(self) -> None:
-        *_, last = cuts(Trace(tree(a=b""), [Write(1, 0, b"x"), Create(HOME, "b", 2)]), "posix")
+        *_, last = crash_points(Trace(tree(a=b""), [Write(1, 0, b"x"), Create(HOME, "b", 2)]), "posix")
         found = [choice for _, choice in last.choices()]
         assert found[0] == last.kept
         assert len(set(found)) == len(found)
@@ -313,17 +313,17 @@ class TestCuts:
 
     def test_what_is_lost_of_a_file_without_a_name_makes_no_choice(self) -> None:
         items: list[Item] = [Write(1, 0, b"x" * 5 * PAGE), Unlink(HOME, "a", 1), Fsync(HOME)]
-        *_, last = cuts(Trace(tree(a=b""), items), "posix")
+        *_, last = crash_points(Trace(tree(a=b""), items), "posix")
         assert last.possible > 2**5
         assert [choice for _, choice in last.choices()] == [last.kept]
 
     def test_pages_written_over_with_the_same_leave_nothing_to_choose(self) -> None:
         same = tree(a=bytes(40 * PAGE))
-        *_, last = cuts(Trace(same, [Write(same.entries[HOME, "a"], 0, bytes(40 * PAGE))]), "posix")
+        *_, last = crash_points(Trace(same, [Write(same.entries[HOME, "a"], 0, bytes(40 * PAGE))]), "posix")
         assert [choice for _, choice in last.choices()] == [last.kept]
 
     def test_choices_come_in_a_fixed_order_of_classes(self) -> None:
-        *_, last = cuts(Trace(tree(a=b""), [Write(1, 0, b"x"), Create(HOME, "b", 2)]), "posix")
+        *_, last = crash_points(Trace(tree(a=b""), [Write(1, 0, b"x"), Create(HOME, "b", 2)]), "posix")
         ranks = [rank for rank, _ in last.choices()]
         assert ranks == sorted(ranks)
 
@@ -335,29 +335,29 @@ class TestMany:
 
     @pytest.mark.parametrize(("most", "found"), [(3, 3), (4096, 4096), (5000, 5000), (math.inf, 2**13)])
     def test_are_cut_off_at_a_bound(self, most: float, found: int) -> None:
-        *_, last = cuts(Trace(Tree(), list(self.NAMES)), "posix", most)
+        *_, last = crash_points(Trace(Tree(), list(self.NAMES)), "posix", most)
         choices = [choice for _, choice in last.choices()]
         assert len(choices) == len(set(choices)) == found
         assert last.is_complete() == (most == math.inf)
 
     def test_come_in_the_same_order_with_a_bound_and_without(self) -> None:
-        *_, bounded = cuts(Trace(Tree(), list(self.NAMES)), "posix", 5000)
-        *_, unbounded = cuts(Trace(Tree(), list(self.NAMES)), "posix", math.inf)
+        *_, bounded = crash_points(Trace(Tree(), list(self.NAMES)), "posix", 5000)
+        *_, unbounded = crash_points(Trace(Tree(), list(self.NAMES)), "posix", math.inf)
         assert list(bounded.choices()) == list(itertools.islice(unbounded.choices(), 5000))
 
     def test_come_one_by_one(self) -> None:
         """There may be more than fit in the memory, in one part and in several."""
         start = tree(a=b"", b=b"")
         writes = [Write(node, 0, bytes([number]) * 100 * PAGE) for number, node in enumerate(start.data, 1)]
-        *_, last = cuts(Trace(start, [*writes, *self.NAMES]), "posix", math.inf)
+        *_, last = crash_points(Trace(start, [*writes, *self.NAMES]), "posix", math.inf)
         choices = [choice for _, choice in itertools.islice(last.choices(), 20_000)]
         assert len(set(choices)) == 20_000
 
     @pytest.mark.parametrize("most", [100, math.inf])
     def test_what_is_cut_off_counts_as_skipped(self, most: float) -> None:
-        tally = Counters(most=most)
-        states = list(distinct_states(CrashedRun(Trace(Tree(), list(self.NAMES)), "posix", (), since=13), tally))
-        assert (len(states), tally.skipped) == (min(most, 2**13), 0 if most == math.inf else 2**13 - most)
+        counters = Counters(most=most)
+        states = list(distinct_states(CrashedRun(Trace(Tree(), list(self.NAMES)), "posix", (), since=13), counters))
+        assert (len(states), counters.skipped) == (min(most, 2**13), 0 if most == math.inf else 2**13 - most)
 
 
 @st.composite
@@ -409,9 +409,9 @@ def next_items(draw: st.DrawFn, now: Tree, number: int) -> Item | None:
 
 def every_state(trace: Trace, model: Model) -> set[tuple[frozenset[tuple[str, bytes | str | None]], int]]:
     return {
-        (frozenset(cut.tree(choice).content().items()), cut.markers)
-        for cut in cuts(trace, model)
-        for _, choice in cut.choices()
+        (frozenset(point.tree(choice).content().items()), point.markers)
+        for point in crash_points(trace, model)
+        for _, choice in point.choices()
     }
 
 
@@ -419,7 +419,7 @@ def every_state(trace: Trace, model: Model) -> set[tuple[frozenset[tuple[str, by
 @given(traces())
 def test_each_model_allows_all_that_the_stronger_one_does(trace: Trace) -> None:
     """The states of kill are states of ext4, those of xfs, those of posix."""
-    assume(all(cut.possible < 1000 for cut in cuts(trace, "posix")))
+    assume(all(point.possible < 1000 for point in crash_points(trace, "posix")))
     kill, ext4, xfs, posix = (every_state(trace, model) for model in MODELS)
     assert kill <= ext4 <= xfs <= posix
 
@@ -427,5 +427,5 @@ def test_each_model_allows_all_that_the_stronger_one_does(trace: Trace) -> None:
 @settings(max_examples=200, deadline=None)
 @given(traces())
 def test_a_kill_between_two_ops_leaves_just_what_was_done(trace: Trace) -> None:
-    for cut in cuts(trace, "kill"):
-        assert cut.tree(cut.kept).content() == replay(trace.start, trace.items[: cut.index]).content()
+    for point in crash_points(trace, "kill"):
+        assert point.tree(point.kept).content() == replay(trace.start, trace.items[: point.index]).content()

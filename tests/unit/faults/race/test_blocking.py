@@ -37,13 +37,13 @@ class TestLocks:
         with contextlib.closing(Threads(LockedCounter, [LockedCounter.add])) as threads:
             run = threads.run(())
         number = 1
-        assert [(turn.touch.kind, turn.touch.held) for turn in run.turns] == [
+        assert [(turn.access.kind, turn.access.held) for turn in run.turns] == [
             ("line", frozenset()),
             ("lock", frozenset()),
             *[("line", frozenset({(number, True)}))] * 4,  # one more for the end of `with`
             ("unlock", frozenset({(number, True)})),
         ]
-        assert run.turns[1].touch.writes == run.turns[-1].touch.writes == {("lock", number, ""), ("memory", 0, "")}
+        assert run.turns[1].access.writes == run.turns[-1].access.writes == {("lock", number, ""), ("memory", 0, "")}
 
     def test_a_reentrant_lock_is_given_again_to_who_has_it(self) -> None:
         class Reentrant(LockedCounter):

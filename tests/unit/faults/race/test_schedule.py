@@ -135,8 +135,8 @@ class TestSchedules:
         clients = ClientProcesses(home, [add_one, add_one])
         run = clients.run((), lines=True)
         clients.close()
-        assert [str(turn.touch) for turn in run.turns[:4]] == ["open n", "read n", "open n", "write n"]
-        assert {Path(turn.touch.line.path).name for turn in run.turns if turn.touch.line} == {"test_schedule.py"}
+        assert [str(turn.access) for turn in run.turns[:4]] == ["open n", "read n", "open n", "write n"]
+        assert {Path(turn.access.line.path).name for turn in run.turns if turn.access.line} == {"test_schedule.py"}
 
 
 class TestDeaths:
@@ -292,13 +292,13 @@ class TestPruning:
         assert len(explored(home, *clients)) < len(whole)
 
     def test_the_word_for_a_trace_is_that_of_all_its_orders(self) -> None:
-        def touch(key: int) -> Access:
+        def access(key: int) -> Access:
             return Access("write", str(key), writes=frozenset({("inode", key, "")}))
 
-        apart = [Turn(0, touch(1)), Turn(1, touch(2)), Turn(0, touch(3)), Turn(1, touch(4))]
+        apart = [Turn(0, access(1)), Turn(1, access(2)), Turn(0, access(3)), Turn(1, access(4))]
         words = TraceKeys()
         assert len({_word(words, order) for order in _orders(apart)}) == 1
-        shared = [Turn(0, touch(1)), Turn(1, touch(1))]
+        shared = [Turn(0, access(1)), Turn(1, access(1))]
         assert _word(words, shared) != _word(words, shared[::-1])
 
 

@@ -50,15 +50,15 @@ Make = Callable[..., Storm]
 
 
 def by_worker(deeds: list[TimedCall], worker: int) -> list[TimedCall]:
-    return [deed for deed in deeds if deed.worker == worker]
+    return [timed_call for timed_call in deeds if timed_call.worker == worker]
 
 
 @pytest.mark.parametrize("threads", [False, True])
 def test_each_worker_does_its_orders_one_after_the_other(storm: Make, threads: bool) -> None:
     deeds = storm(threads=threads).round([[1, 2], [3], [4, 5, 6]])
-    assert [deed.outcome for deed in by_worker(deeds, 0)] == [2, 4]
-    assert [deed.outcome for deed in by_worker(deeds, 2)] == [8, 10, 12]
-    ends = [(deed.begin, deed.end) for deed in by_worker(deeds, 2)]
+    assert [timed_call.outcome for timed_call in by_worker(deeds, 0)] == [2, 4]
+    assert [timed_call.outcome for timed_call in by_worker(deeds, 2)] == [8, 10, 12]
+    ends = [(timed_call.begin, timed_call.end) for timed_call in by_worker(deeds, 2)]
     assert ends == sorted(ends)
     assert all(begin <= end for begin, end in ends)
 
@@ -66,25 +66,27 @@ def test_each_worker_does_its_orders_one_after_the_other(storm: Make, threads: b
 def test_rounds_follow_each_other(storm: Make) -> None:
     made = storm()
     first, second = made.round([[1], [2], [3]]), made.round([[4], [5], [6]])
-    assert max(deed.end for deed in first) <= min(deed.begin for deed in second)
+    assert max(timed_call.end for timed_call in first) <= min(timed_call.begin for timed_call in second)
 
 
 def test_who_is_killed_begins_a_new_life_with_what_was_left(storm: Make) -> None:
     made = storm(deaths=True)
     deeds = made.round([list(range(200))] * 3, first=[-1])
     assert made.killed > 3
-    assert sum(deed.order == -1 for deed in deeds) >= made.killed - 3  # one may die before it has begun its first
+    assert (
+        sum(timed_call.order == -1 for timed_call in deeds) >= made.killed - 3
+    )  # one may die before it has begun its first
     for worker in range(3):
-        done = [deed for deed in by_worker(deeds, worker) if deed.order >= 0]
-        assert [deed.order for deed in done] == list(range(200))
-        assert {deed.outcome for deed in done if deed.died} <= {None}
-        assert [deed.life for deed in done] == sorted(deed.life for deed in done)
+        done = [timed_call for timed_call in by_worker(deeds, worker) if timed_call.order >= 0]
+        assert [timed_call.order for timed_call in done] == list(range(200))
+        assert {timed_call.outcome for timed_call in done if timed_call.died} <= {None}
+        assert [timed_call.life for timed_call in done] == sorted(timed_call.life for timed_call in done)
 
 
 def test_who_naps_lets_others_go_on(storm: Make) -> None:
     deeds = storm().round([[NAP, 1], list(range(100)), list(range(100))])
     (late,) = by_worker(deeds, 0)
-    assert sum(deed.end < late.begin for deed in deeds) >= 20
+    assert sum(timed_call.end < late.begin for timed_call in deeds) >= 20
 
 
 def test_all_who_nap_wake_up(storm: Make) -> None:

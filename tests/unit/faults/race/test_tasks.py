@@ -115,7 +115,7 @@ class TestAwaits:
 
         found = explored(list, client, client, preemptions=1)
         assert {tuple(shared) for _, shared in found} == {(0, 1), (0, 0)}
-        assert {turn.touch.kind for run, _ in found for turn in run.turns} == {"start", "thread", "await"}
+        assert {turn.access.kind for run, _ in found for turn in run.turns} == {"start", "thread", "await"}
 
     def test_what_a_thread_raises_is_raised(self) -> None:
         async def client(_: Any) -> None:
@@ -127,11 +127,11 @@ class TestAwaits:
     def test_a_turn_says_where_a_client_goes_on(self) -> None:
         with contextlib.closing(Tasks(Claims, [claiming("claim", "a")])) as tasks:
             run = tasks.run(())
-        assert [turn.touch.kind for turn in run.turns] == ["start", "await"]
-        line = run.turns[1].touch.line
+        assert [turn.access.kind for turn in run.turns] == ["start", "await"]
+        line = run.turns[1].access.line
         assert line is not None
         assert line.text == "await asyncio.sleep(0)"
-        assert run.turns[1].touch.path == f"test_tasks.py:{line.number}"
+        assert run.turns[1].access.path == f"test_tasks.py:{line.number}"
 
 
 class TestSchedules:

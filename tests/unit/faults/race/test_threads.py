@@ -82,16 +82,16 @@ class TestSteps:
         one_line: Client = lambda counter: (counter.n, counter.m)  # noqa: E731 - that is what is asked here
         with contextlib.closing(Threads(Counter, [one_line, one_line])) as threads:
             runs = [threads.run(()) for _ in range(2)]
-        assert [[turn.touch.kind for turn in run.turns] for run in runs] == [["line", "line"]] * 2
+        assert [[turn.access.kind for turn in run.turns] for run in runs] == [["line", "line"]] * 2
 
     def test_a_turn_says_where_it_was_taken(self) -> None:
         with contextlib.closing(Threads(Counter, [Counter.add, Counter.add], by="opcode")) as threads:
             run = threads.run(())
         (turn, *_) = run.turns
-        assert turn.touch.line is not None
-        assert turn.touch.line.text == "self.n += 1"
-        assert turn.touch.path.startswith(f"racing.py:{turn.touch.line.number} LOAD_ATTR")
-        assert turn.touch.writes == {("memory", 0, "")}
+        assert turn.access.line is not None
+        assert turn.access.line.text == "self.n += 1"
+        assert turn.access.path.startswith(f"racing.py:{turn.access.line.number} LOAD_ATTR")
+        assert turn.access.writes == {("memory", 0, "")}
 
     def test_neither_the_standard_library_nor_the_lab_takes_turns(self) -> None:
         def client(shared: LockedCounter) -> str:
@@ -100,7 +100,7 @@ class TestSteps:
 
         with contextlib.closing(Threads(LockedCounter, [client, client])) as threads:
             run = threads.run(())
-        assert {turn.touch.line.path for turn in run.turns if turn.touch.line} == {__file__, racing.__file__}
+        assert {turn.access.line.path for turn in run.turns if turn.access.line} == {__file__, racing.__file__}
 
     def test_an_installed_store_takes_turns(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         package = tmp_path / "site-packages" / "installed_counter"
@@ -187,7 +187,7 @@ class TestSchedules:
 
     def test_a_client_without_a_turn_has_an_end(self) -> None:
         ((run, _), *_) = explored(Counter, functools.partial(max, 1), functools.partial(max, 1), preemptions=0)
-        assert [turn.touch.kind for turn in run.turns] == ["end", "end"]
+        assert [turn.access.kind for turn in run.turns] == ["end", "end"]
 
     def test_pruning_loses_no_outcome(self) -> None:
         def one(counter: LockedCounter) -> None:
