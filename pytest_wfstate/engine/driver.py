@@ -76,7 +76,7 @@ class Driver:
         """Call a function, and await what it gives, but not for ever.
 
         Raises:
-            Hangs: it did not come back in time.
+            StoreTimeout: it did not come back in time.
         """
         try:
             with self._alarm:

@@ -48,7 +48,7 @@ Later = Callable[[Sequence[str]], Iterable[Step]]
 
 def second_handle(call: Call) -> ViaHandle:
     """Make a call through a second handle, as another worker would."""
-    return ViaHandle("second_handle", call)
+    return ViaHandle("second", call)
 
 
 class ScriptRun:

@@ -31,7 +31,7 @@ def as_sync(store: Any) -> Any:
 
 def as_async(store: Any) -> Any:
     """Give `store` with methods to await: each blocking one runs in a thread."""
-    return _Async(store)
+    return _AsyncAdapter(store)
 
 
 class _Recoloured:
@@ -47,7 +47,7 @@ class _Recoloured:
         return self._wrap(value) if callable(value) else value
 
     def __repr__(self) -> str:
-        return f"{type(self).__name__.strip('_').lower()} {self._store!r}"
+        return f"{type(self).__name__.strip('_').removesuffix('Adapter').lower()} {self._store!r}"
 
     def _wrap(self, method: Callable[..., Any]) -> Callable[..., Any]:
         raise NotImplementedError
@@ -75,7 +75,7 @@ class _SyncAdapter(_Recoloured):
         self.close()
 
 
-class _Async(_Recoloured):
+class _AsyncAdapter(_Recoloured):
     def _wrap(self, method: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(method)
         async def call(*args: Any, **kwargs: Any) -> Any:
@@ -86,7 +86,7 @@ class _Async(_Recoloured):
 
         return call
 
-    async def __aenter__(self) -> _Async:
+    async def __aenter__(self) -> _AsyncAdapter:
         return self
 
     async def __aexit__(self, *_: object) -> None:

@@ -13,7 +13,7 @@ def check_settings(suite: Any) -> None:
     """Refuse what means nothing.
 
     Raises:
-        BadSetting: an attribute has such a value.
+        InvalidSetting: an attribute has such a value.
     """
     for name, known in (("medium", MEDIA), ("level", LEVELS)):
         value = getattr(suite, name)

@@ -158,7 +158,7 @@ class TestFixture:
             ),
             (
                 "race.storm(print, 'payments')",
-                "*BadSetting: there is no contract 'payments'. It is a Contract, or one*",
+                "*InvalidSetting: there is no contract 'payments'. It is a Contract, or one*",
             ),
         ],
     )

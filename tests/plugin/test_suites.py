@@ -223,7 +223,7 @@ def test_an_adapter_that_raises_is_not_taken_for_a_refusal(pytester: pytest.Pyte
     store(pytester, suite=f"    def {name}(self, record): return {{}}['nothing']")
     result = run("-k", "paused.save.load")
     assert outcomes(result)["failed"] == 1
-    result.stdout.fnmatch_lines([f"E*AdapterFails: {name}() of the suite raises KeyError: 'nothing'. It was given *"])
+    result.stdout.fnmatch_lines([f"E*AdapterError: {name}() of the suite raises KeyError: 'nothing'. It was given *"])
 
 
 # What a store does not offer
@@ -350,7 +350,7 @@ def test_a_hang_fails_its_clause_and_no_other(pytester: pytest.Pytester, run: Ru
     result = run("-k", "paused.claim.missing or paused.save.load or paused.list.sorted", "--wfstate-timeout=0.5")
     assert time.monotonic() - began < 10
     assert outcomes(result) == {"passed": 2, "failed": 1, "deselected": outcomes(result)["deselected"]}
-    result.stdout.fnmatch_lines(["E *Hangs: claim did not come back in 0.5 s. It may wait for a lock *"])
+    result.stdout.fnmatch_lines(["E *StoreTimeout: claim did not come back in 0.5 s. It may wait for a lock *"])
 
 
 @pytest.mark.parametrize("clause", ["paused.random.calls", "paused.kill.claim"])
@@ -574,7 +574,7 @@ def test_a_setting_that_means_nothing_is_told_at_once(
     store(pytester, suite=f"    {setting}")
     result = run()
     assert outcomes(result) == {"errors": 1}
-    result.stdout.fnmatch_lines([f"E*BadSetting: {message}".replace("[", "[[]")])
+    result.stdout.fnmatch_lines([f"E*InvalidSetting: {message}".replace("[", "[[]")])
 
 
 @pytest.mark.parametrize("value", ["soon", "0", "-1", "nan", "inf", ""])

@@ -52,7 +52,7 @@ class Access:
         return f"{self.kind} {self.path}".strip()
 
 
-DEATH = Access("death_of", "")
+DEATH = Access("killed", "")
 """What a client does last that dies."""
 
 

@@ -106,7 +106,7 @@ class TestStores:
     def test_one_that_swallows_a_full_disk_is_caught(self, crash: Crash) -> None:
         with pytest.raises(ErrorBug) as caught:
             run(crash, swallow(save_well), ("ENOSPC",))
-        text = re.sub(r"   [^ ]*test_errors.py:\d+", "", str(caught.value))
+        text = re.sub(r"   [^ ]*test_io_errors.py:\d+", "", str(caught.value))
         assert text.splitlines()[:9] == [
             "an I/O error can leave a disk that the check does not accept.",
             "",

@@ -134,7 +134,7 @@ class TestOldLocks:
             ClassLocked.lock.acquire()
 
         ((run, _), *_) = explored(Counter, client, preemptions=0)
-        assert re.search(r"for the lock \S*test_waits\.ClassLocked\.lock, which client 1 has", run.stuck)
+        assert re.search(r"for the lock \S*test_blocking\.ClassLocked\.lock, which client 1 has", run.stuck)
 
 
 class TestHandovers:

@@ -167,7 +167,7 @@ def test_sqlite_goes_on_though_nothing_can_be_recorded(home: Path, log: Log, mon
     def fails() -> None:
         raise RuntimeError("a bug")
 
-    monkeypatch.setattr(log, "line", fails)
+    monkeypatch.setattr(sqlite_vfs, "causing_line", fails)
     with watch_sqlite(log):
         write_commits(Log(home), home, "delete", "extra").close()
     assert log.unmeasured == ["An op of SQLite was not recorded: RuntimeError('a bug')"]
@@ -208,29 +208,25 @@ def test_a_real_call_is_made_once_though_a_signal_comes_meanwhile(log: Log) -> N
     assert isinstance(watch.interrupted, KeyboardInterrupt)
 
 
-class LookingLog(Log):
-    """Looks at each op whether another thread could log something now."""
+def test_no_other_thread_logs_between_the_real_call_and_its_record(
+    home: Path, log: Log, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    free: list[bool] = []
 
-    def __init__(self, home: Path) -> None:
-        super().__init__(home)
-        self.free: list[bool] = []
+    def try_lock() -> None:
+        free.append(log.lock.acquire(blocking=False))
+        if free[-1]:
+            log.lock.release()
 
-    def line(self) -> None:
-        thread = threading.Thread(target=self._look)
+    def try_from_another_thread() -> None:
+        thread = threading.Thread(target=try_lock)
         thread.start()
         thread.join()
 
-    def _look(self) -> None:
-        self.free.append(self.lock.acquire(blocking=False))
-        if self.free[-1]:
-            self.lock.release()
-
-
-def test_nobody_else_logs_between_the_real_call_and_its_record(home: Path) -> None:
-    log = LookingLog(home)
+    monkeypatch.setattr(sqlite_vfs, "causing_line", try_from_another_thread)
     with watch_sqlite(log):
         write_commits(Log(home), home, "delete", "extra").close()
-    assert set(log.free) == {False}
+    assert set(free) == {False}
 
 
 class WaitingGate(FailingGate):

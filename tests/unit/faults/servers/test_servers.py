@@ -259,9 +259,9 @@ def test_a_wheel_can_be_run_where_nothing_in_memory_can(wheel: Path) -> None:
     programs = sorted(wheel.glob("pginstall*/bin"))[-1]
     code = (
         "import os\nfrom pathlib import Path\n"
-        "from pytest_wfstate.faults.servers.places import Place\n"
+        "from pytest_wfstate.faults.servers.places import ProgramFolder\n"
         "from pytest_wfstate.faults.servers.postgres import PostgresServer\n"
-        f"with PostgresServer(Place(Path({str(programs)!r}), Path({str(wheel)!r}))) as server:\n"
+        f"with PostgresServer(ProgramFolder(Path({str(programs)!r}), Path({str(wheel)!r}))) as server:\n"
         "    print(*server._folders, flush=True)\n    os.kill(os.getpid(), 9)\n"
     )
     mounted = 'mount -t tmpfs -o noexec,size=2g none /dev/shm && echo mounted && exec "$0" -c "$1"'
