@@ -129,7 +129,7 @@ def _how(state: State) -> str:
     run = state.run
     # What is all there after the first of two crashes may still be lost with the second: as after a kill.
     killed = run.model == "kill" or (run.first is None and run.injected is None and not state.lost())
-    return f"{'it was killed' if killed else 'the power was point'}{' during recovery' if run.first else ''}"
+    return f"{'it was killed' if killed else 'the power was cut'}{' during recovery' if run.first else ''}"
 
 
 def _died(state: State, words: OpDescriber) -> list[str]:

@@ -104,9 +104,9 @@ class TestFinding:
         found = find(run, CrashId.read(str(crash)))
         assert (found.point.index, found.choice) == (state.point.index, state.choice)
 
-    @pytest.mark.parametrize("part", ["model", "cut", "turned", "fingerprint"])
+    @pytest.mark.parametrize("part", ["model", "point", "turned", "fingerprint"])
     def test_of_another_run_is_an_error(self, part: str) -> None:
-        others: dict[str, Any] = {"model": "xfs", "cut": 99, "turned": ((7, 7, 7),), "fingerprint": "00000000"}
+        others: dict[str, Any] = {"model": "xfs", "point": 99, "turned": ((7, 7, 7),), "fingerprint": "00000000"}
         run = CrashedRun(Trace(Tree(), []), "kill", ())
         (state,) = distinct_states(run, Counters())
         (crash,) = state.ids()
