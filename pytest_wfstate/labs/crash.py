@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import copy
 from collections.abc import Callable, Sequence
 from typing import Any, Literal
@@ -14,13 +13,13 @@ from pytest_wfstate.faults.crash.kill import NeverReached, kill
 from pytest_wfstate.faults.crash.points import Event, Point, need_point
 from pytest_wfstate.faults.crash.report import CrashBug, ErrorBug
 from pytest_wfstate.faults.disk.home import Disk, NoRealDisk
-from pytest_wfstate.faults.drive import Steps, acall, arun, call, run
+from pytest_wfstate.faults.drive import Steps, async_twin, beside_loop, sync_method
 from pytest_wfstate.faults.replay_id import TraceChanged
 from pytest_wfstate.faults.source import causing_line
 from pytest_wfstate.faults.trace.ops import Ack
 from pytest_wfstate.faults.world.state import CannotCopy
 from pytest_wfstate.faults.world.world import Worlds
-from pytest_wfstate.labs.settings import Lab, Settings, Unmeasured, need_measured, need_no_loop
+from pytest_wfstate.labs.settings import Lab, Settings, Unmeasured, need_known
 
 # A failure is shown at the line of the test that asked for it.
 __tracebackhide__ = True
@@ -42,8 +41,6 @@ __all__ = [
 Workload = Callable[..., Any]
 Children = Literal["forbid", "readonly"]
 
-UNMEASURED = ("fail", "skip")
-
 
 class Crash(Lab):
     """Crashes code that writes files, everywhere it can crash.
@@ -56,6 +53,7 @@ class Crash(Lab):
         super().__init__(settings)
         self._worlds = Worlds()
 
+    @sync_method
     def explore(
         self,
         workload: Workload,
@@ -66,40 +64,19 @@ class Crash(Lab):
         depth: int = 1,
         unmeasured: Unmeasured = "fail",
         children: Children = "forbid",
-    ) -> CrashResult:
+    ) -> Steps[CrashResult]:
         """Run `workload` once, derive every disk that a crash could have left, and check each.
 
         Raises:
-            CrashBug: the check does not accept one of them.
+            CrashBug: one of them fails the check.
             NotMeasured: the lab could not see what the workload did.
         """
-        need_no_loop("crash", "explore")
-        _known("unmeasured", unmeasured, UNMEASURED)
-        explorer = Explorer(self._task(workload, check, setup, model=model, depth=depth, children=children))
-        with self._telling(explorer.result):
-            run(explorer.steps())
-        need_measured(explorer.result, unmeasured)
-        return explorer.result
+        task = self._task(workload, check, setup, model=model, depth=depth, children=children)
+        return (yield from self._measure(Explorer(task), unmeasured))
 
-    async def aexplore(
-        self,
-        workload: Workload,
-        check: Workload,
-        *,
-        setup: Workload | None = None,
-        model: Model | None = None,
-        depth: int = 1,
-        unmeasured: Unmeasured = "fail",
-        children: Children = "forbid",
-    ) -> CrashResult:
-        """Do what `explore` does, on the running event loop."""
-        _known("unmeasured", unmeasured, UNMEASURED)
-        explorer = Explorer(self._task(workload, check, setup, model=model, depth=depth, children=children))
-        with self._telling(explorer.result):
-            await arun(explorer.steps())
-        need_measured(explorer.result, unmeasured)
-        return explorer.result
+    aexplore = async_twin(explore)
 
+    @sync_method
     def errors(
         self,
         workload: Workload,
@@ -108,69 +85,41 @@ class Crash(Lab):
         setup: Workload | None = None,
         errors: Sequence[str] = ERRORS,
         unmeasured: Unmeasured = "fail",
-    ) -> CrashResult:
-        """Let each file operation fail in turn, with each error, and check what the workload leaves.
+    ) -> Steps[CrashResult]:
+        """Fail each file operation once with each error, in a run of its own, and check the disk that run leaves.
 
         Raises:
-            ErrorBug: the check does not accept a disk.
+            ErrorBug: a disk fails the check.
             NotMeasured: the lab could not see what the workload did.
         """
-        need_no_loop("crash", "errors")
-        _known("unmeasured", unmeasured, UNMEASURED)
-        work = ErrorRun(self._task(workload, check, setup), errors)
-        with self._telling(work.result):
-            run(work.steps())
-        need_measured(work.result, unmeasured)
-        return work.result
+        return (yield from self._measure(ErrorRun(self._task(workload, check, setup), errors), unmeasured))
 
-    async def aerrors(
-        self,
-        workload: Workload,
-        check: Workload,
-        *,
-        setup: Workload | None = None,
-        errors: Sequence[str] = ERRORS,
-        unmeasured: Unmeasured = "fail",
-    ) -> CrashResult:
-        """Do what `errors` does, on the running event loop."""
-        _known("unmeasured", unmeasured, UNMEASURED)
-        work = ErrorRun(self._task(workload, check, setup), errors)
-        with self._telling(work.result):
-            await arun(work.steps())
-        need_measured(work.result, unmeasured)
-        return work.result
+    aerrors = async_twin(errors)
 
-    def kill(self, workload: Workload, *, at: Point, setup: Workload | None = None, timeout: float = 30) -> Disk:
-        """Run `workload` in a child that really dies, by SIGKILL, at a point; give the disk that it left.
+    @sync_method
+    def kill(self, workload: Workload, *, at: Point, setup: Workload | None = None, timeout: float = 30) -> Steps[Disk]:
+        """Run `workload` in a child process that SIGKILL ends at a point, and return the disk that it left.
+
+        With `akill` the event loop runs on while the child does.
 
         Raises:
-            NeverReached: the child did not come to the point.
+            NeverReached: the child did not reach the point.
         """
-        need_no_loop("crash", "kill")
         need_point(at)
         home = self._home()
         if setup is not None:
-            call(setup, home.path)
-        return kill(workload, at, home, self._worlds, timeout)
+            yield setup, (home.path,)
+        disk: Disk = yield beside_loop, (kill, workload, at, home, self._worlds, timeout)
+        return disk
 
-    async def akill(self, workload: Workload, *, at: Point, setup: Workload | None = None, timeout: float = 30) -> Disk:
-        """Do what `kill` does, from a running event loop. `setup` runs on it, and it goes on while the child lives."""
-        need_point(at)
-        home = self._home()
-        if setup is not None:
-            await acall(setup, home.path)
-        return await asyncio.to_thread(kill, workload, at, home, self._worlds, timeout)
+    akill = async_twin(kill)
 
-    def points(self, workload: Workload, *, setup: Workload | None = None) -> list[str]:
+    @sync_method
+    def points(self, workload: Workload, *, setup: Workload | None = None) -> Steps[list[str]]:
         """List what `workload` does, one line per file operation: each is a point to die before or after."""
-        need_no_loop("crash", "points")
-        lines: list[str] = run(self._points(workload, setup))
-        return lines
+        return (yield from Explorer(self._task(workload, lambda _: None, setup, model="kill")).points())
 
-    async def apoints(self, workload: Workload, *, setup: Workload | None = None) -> list[str]:
-        """Do what `points` does, on the running event loop."""
-        lines: list[str] = await arun(self._points(workload, setup))
-        return lines
+    apoints = async_twin(points)
 
     @staticmethod
     def before(what: str | Callable[..., Any], pattern: str = "*", *, nth: int = 1) -> Point:
@@ -211,9 +160,6 @@ class Crash(Lab):
                 raise CannotCopy(f"{value!r} cannot be acknowledged: it cannot be copied ({error}).") from error
             self._worlds.log.add(Ack(kept, causing_line()))
 
-    def _points(self, workload: Workload, setup: Workload | None) -> Steps:
-        return Explorer(self._task(workload, lambda _: None, setup, model="kill")).points()
-
     def _task(
         self,
         workload: Workload,
@@ -226,7 +172,7 @@ class Crash(Lab):
     ) -> CrashTask:
         settings = self._settings
         model = settings.model if model is None else model
-        _known("model", model, MODELS)
+        need_known("model", model, MODELS)
         if depth not in (1, 2):
             raise ValueError(f"depth is {depth!r}. It is 1 (crash the workload) or 2 (crash the recovery as well).")
         return CrashTask(
@@ -245,8 +191,3 @@ class Crash(Lab):
             keep=settings.keep,
             progress=settings.progress,
         )
-
-
-def _known(name: str, value: object, known: Sequence[str]) -> None:
-    if value not in known:
-        raise ValueError(f"{name} is {value!r}, which is unknown. One of: {', '.join(known)}.")

@@ -76,7 +76,7 @@ class Race(Lab):
         """
         need_no_loop("race", "explore")
         explorer = RaceExplorer(self._task(setup, clients, check, preemptions, by, crash=crash))
-        with self._telling(explorer.result):
+        with self._reporting(explorer.result):
             run(explorer.steps())
         need_measured(explorer.result, unmeasured)
         return explorer.result
@@ -94,7 +94,7 @@ class Race(Lab):
     ) -> RaceResult:
         """Do what `explore` does, from a running event loop. `setup` and `check` run on it."""
         explorer = RaceExplorer(self._task(setup, clients, check, preemptions, by, crash=crash))
-        with self._telling(explorer.result):
+        with self._reporting(explorer.result):
             await arun(explorer.steps())
         need_measured(explorer.result, unmeasured)
         return explorer.result
@@ -202,7 +202,7 @@ class Race(Lab):
         Raises:
             RaceBug: as `storm` does.
         """
-        with self._telling(result):
+        with self._reporting(result):
             StormRun(handles, contract, result, **settings).run(SECONDS[self._profile] if seconds is None else seconds)
         if result.violation:
             raise RaceBug(f"a storm of {result.workers} workers broke the store.\n\n{result.violation}\n\n{result}.")

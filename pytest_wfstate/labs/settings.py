@@ -1,17 +1,18 @@
-"""A lab: what the crash lab and the race lab of a test share. It counts explorations, and reports how each ended."""
+"""What the crash lab and the race lab share: settings, folders, bounds, and how an exploration is reported."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
 import dataclasses
-from collections.abc import Callable, Iterator
-from typing import Any, Literal
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Literal, Protocol, TypeVar, get_args
 
 import pytest
 
 from pytest_wfstate.faults.bounds import PROFILES, Bounds, Model, NotMeasured
 from pytest_wfstate.faults.disk.home import Home, memory_home, need_real_disk
+from pytest_wfstate.faults.drive import Steps
 from pytest_wfstate.faults.replay_id import ReplayId, TraceChanged
 from pytest_wfstate.faults.result import Result
 
@@ -19,11 +20,23 @@ from pytest_wfstate.faults.result import Result
 __tracebackhide__ = True
 
 Unmeasured = Literal["fail", "skip"]
+"""What a test does whose exploration could not be measured."""
+
+R = TypeVar("R", bound=Result)
+
+
+class Exploration(Protocol[R]):
+    """Disks or schedules to try, and what has been seen of them so far."""
+
+    result: R
+
+    def steps(self) -> Steps[None]:
+        """Try them all."""
 
 
 @dataclasses.dataclass(slots=True)
 class Settings:
-    """What the command line says about explorations, and where their results go."""
+    """The options of the command line that explorations obey, and where their results go."""
 
     model: Model = "posix"
     bounds: Bounds = PROFILES["default"]
@@ -48,9 +61,9 @@ class Lab:
         self._parts: int | None = None
 
     def divide(self, parts: int) -> None:
-        """Have what a bound allows be for the next so many explorations together.
+        """Share the bounds among the next `parts` explorations.
 
-        Each may do its part of what is left: so what one does not need is for those after it.
+        Each may use an equal part of what is left, so what one does not use is for those after it.
         """
         self._left, self._parts = self._settings.bounds, parts
 
@@ -58,14 +71,14 @@ class Lab:
         """Remove every folder that was made.
 
         Raises:
-            TraceChanged: there was a replay id, and the test did not come to the exploration that it is of.
+            TraceChanged: the replay id belongs to an exploration that the test did not reach.
         """
         self._folders.close()
         replay = self._settings.replay
         if replay is not None and replay.ordinal > self._explorations and not self._failed:
             raise TraceChanged(
-                f"'{replay}' is of exploration {replay.ordinal} of a test, and this test made {self._explorations}. "
-                "Nothing was replayed. Run the test without --wfstate-replay."
+                f"'{replay}' belongs to exploration {replay.ordinal} of a test, but this test made "
+                f"{self._explorations}, so nothing was replayed. Run the test without --wfstate-replay."
             )
 
     def _home(self) -> Home:
@@ -76,9 +89,17 @@ class Lab:
     def _bounds(self) -> Bounds:
         return self._settings.bounds if self._parts is None else self._left.share(max(1, self._parts))
 
+    def _measure(self, exploration: Exploration[R], unmeasured: Unmeasured) -> Steps[R]:
+        """Run an exploration, report how it ended, and raise unless it was measured."""
+        need_known("unmeasured", unmeasured, get_args(Unmeasured))
+        with self._reporting(exploration.result):
+            yield from exploration.steps()
+        need_measured(exploration.result, unmeasured)
+        return exploration.result
+
     @contextlib.contextmanager
-    def _telling(self, result: Result) -> Iterator[None]:
-        """Count an exploration, and report how it ended, whichever way."""
+    def _reporting(self, result: Result) -> Iterator[None]:
+        """Count an exploration, and report how it ended, even if it raises."""
         self._explorations += 1
         try:
             yield
@@ -89,18 +110,24 @@ class Lab:
             self._settings.done(result)
 
 
+def need_known(name: str, value: object, known: Sequence[str]) -> None:
+    """Raise ValueError unless an argument has one of the known values."""
+    if value not in known:
+        raise ValueError(f"{name} is {value!r}, which is unknown. One of: {', '.join(known)}.")
+
+
 def need_measured(result: Result, unmeasured: Unmeasured) -> None:
-    """Refuse to pass what could not be seen: `result` has the reasons.
+    """Skip or fail if `result` has reasons why it could not be measured.
 
     Raises:
-        NotMeasured: there are some.
+        NotMeasured: it has, and `unmeasured` is "fail".
     """
     if not result.reasons:
         return
     if unmeasured == "skip":
         pytest.skip(f"NOT_MEASURED: {'; '.join(result.reasons)}")  # in one line, as pytest shows it
     raise NotMeasured(
-        "NOT_MEASURED, so neither a pass nor a violation:\n" + "\n".join(f"- {one}" for one in result.reasons)
+        "NOT_MEASURED, so neither a pass nor a violation:\n" + "\n".join(f"- {reason}" for reason in result.reasons)
     )
 
 

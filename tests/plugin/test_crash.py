@@ -301,7 +301,7 @@ class TestReplay:
         pytester.makepyfile(SOUND)
         result = run("--wfstate-replay=3:posix-0-0-00000000")
         result.assert_outcomes(passed=1, errors=1)
-        assert "is of exploration 3 of a test, and this test made 1" in result.stdout.str()
+        assert "belongs to exploration 3 of a test, but this test made 1" in result.stdout.str()
 
     NOTHING = (
         "wfstate: nothing was replayed. --wfstate-replay=posix-0-0-00000000 was given, and no test that ran came to "

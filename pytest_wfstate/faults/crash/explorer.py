@@ -11,7 +11,7 @@ import copy
 import dataclasses
 import functools
 import time
-from collections.abc import Callable, Generator, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NoReturn
 
 from pytest_wfstate.faults.bounds import FAILURES, Bounds, CheckFails, Model
@@ -22,7 +22,7 @@ from pytest_wfstate.faults.crash.shrink import Shrink
 from pytest_wfstate.faults.disk.home import Disk, Home
 from pytest_wfstate.faults.disk.recovery import firsts, second_run
 from pytest_wfstate.faults.disk.states import Counters, CrashedRun, State, distinct_states, end_state, find, has_changed
-from pytest_wfstate.faults.drive import Call, Steps, call
+from pytest_wfstate.faults.drive import Steps, call
 from pytest_wfstate.faults.real_clock import now
 from pytest_wfstate.faults.record.recorder import Gate, Recorder
 from pytest_wfstate.faults.record.recording import recording
@@ -108,7 +108,7 @@ class Explorer:
         """Recoveries or runs that are still to be done."""
         self.result = CrashResult(task.model)
 
-    def steps(self) -> Steps:
+    def steps(self) -> Steps[None]:
         """Do it all. Gives the calls to make; returns the `CrashResult`.
 
         Raises:
@@ -130,9 +130,8 @@ class Explorer:
                 self._fresh.close()
             task.worlds.put_back(worlds)  # for the next exploration of the test
             self.count()
-        return self.result
 
-    def _live(self) -> Generator[Call, Any, CrashedRun]:
+    def _live(self) -> Steps[CrashedRun]:
         """Run the workload once, under the recorder."""
         task = self._task
         worlds = tuple(task.worlds.states())
@@ -158,7 +157,7 @@ class Explorer:
             finally:
                 worlds.log = None
 
-    def points(self) -> Steps:
+    def points(self) -> Steps[list[str]]:
         """Run the workload, and list what it does, in words."""
         if self._task.setup is not None:
             yield self._task.setup, (self._task.home.path,)
@@ -166,7 +165,7 @@ class Explorer:
             yield self._task.workload, (self._task.home.path,)
         return describe(recorder.trace())
 
-    def _explore(self, run: CrashedRun) -> Steps:
+    def _explore(self, run: CrashedRun) -> Steps[None]:
         yield from self._check_uncrashed(run)
         task = self._task
         if task.replay is not None:
@@ -212,7 +211,7 @@ class Explorer:
     def _in_time(self, share: float = 1) -> bool:
         return now() - self._exploring_since <= self._task.bounds.seconds * share
 
-    def _check_uncrashed(self, run: CrashedRun) -> Steps:
+    def _check_uncrashed(self, run: CrashedRun) -> Steps[None]:
         end = end_state(run)
         self._sample.take(end)
         error = yield from self.check(end)
@@ -222,7 +221,7 @@ class Explorer:
                 "that ended well. Mend the check, or what it calls, before asking about crashes."
             ) from error  # which pytest shows, with all that it says
 
-    def check(self, state: State) -> Generator[Call, Any, BaseException | None]:
+    def check(self, state: State) -> Steps[BaseException | None]:
         """Build a disk and check it; give what the check raised."""
         disk = self._build(state)
         try:
@@ -244,7 +243,7 @@ class Explorer:
             self._known = (run, index, (run.acked(index), run.effects(index), run.worlds_at(index)))
         return self._known[2]
 
-    def _explore_recoveries(self, run: CrashedRun, tried: list[State]) -> Steps:
+    def _explore_recoveries(self, run: CrashedRun, tried: list[State]) -> Steps[None]:
         """Crash the check as well, where it wrote."""
         disks = firsts(run, tried)
         self.left = len(disks)
@@ -254,7 +253,7 @@ class Explorer:
             self.left -= 1
             yield from self._explore_recovery(first)
 
-    def _explore_recovery(self, first: State) -> Steps:
+    def _explore_recovery(self, first: State) -> Steps[None]:
         disk = self._build(first)
         try:
             with self.recording() as recorder:
@@ -273,14 +272,14 @@ class Explorer:
                 return
             self._sample.take(state)
 
-    def _violated(self, state: State, error: BaseException) -> Steps:
+    def _violated(self, state: State, error: BaseException) -> Steps[None]:
         """Shrink a violation and tell it, unless it exists only in this process."""
         if self._compare(state, _said(error)):
             shrink = Shrink(state, error, self.check)
             yield from shrink.steps()
             yield from self._mend(shrink.state, shrink.error, "{0}.")
 
-    def _mend(self, state: State, error: BaseException, counts: str) -> Steps:
+    def _mend(self, state: State, error: BaseException, counts: str) -> Steps[None]:
         """Look for what would mend a violation, and raise it."""
         self.count()
         counts = counts.format(self.result)  # before other disks are looked at
@@ -303,7 +302,7 @@ class Explorer:
         # The report says what the check said and where, so the error is not shown again.
         raise kind(text.replace(str(task.home.path), "home"), replay) from None
 
-    def _advise(self, state: State) -> Generator[Call, Any, list[str]]:
+    def _advise(self, state: State) -> Steps[list[str]]:
         """Look for the fsyncs that are missing, one after the other, until no disk breaks the check."""
         missing = first_missing_sync(state)
         if missing is None:
@@ -320,7 +319,7 @@ class Explorer:
             lines.append(f"With {missing.advice} as well, {after:,} of {among:,} do.")
         return lines
 
-    def _violations(self, run: CrashedRun, until: float) -> Generator[Call, Any, tuple[int, int, State | None]]:
+    def _violations(self, run: CrashedRun, until: float) -> Steps[tuple[int, int, State | None]]:
         """Count the disks that break the check, within a small bound, and give the one that lost the least."""
         broken: list[State] = []
         tried = 0
@@ -332,7 +331,7 @@ class Explorer:
                 break
         return len(broken), tried, min(broken, key=lambda state: len(state.lost()), default=None)
 
-    def _replay(self, run: CrashedRun, replay: ReplayId) -> Steps:
+    def _replay(self, run: CrashedRun, replay: ReplayId) -> Steps[None]:
         self.result.replayed = True
         if replay.failed is not None:
             raise has_changed(replay.failed)

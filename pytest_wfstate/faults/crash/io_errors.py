@@ -10,7 +10,7 @@ from __future__ import annotations
 import dataclasses
 import errno
 import os
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from pytest_wfstate.faults.bounds import FAILURES, CheckFails
@@ -112,7 +112,7 @@ class ErrorRun:
         self._start: tuple[Content, dict[str, str], list[Any]] = ({}, {}, [])
         self.result: CrashResult = self._explorer.result
 
-    def steps(self) -> Steps:
+    def steps(self) -> Steps[None]:
         """Do it all. Gives the calls to make; returns an `CrashResult`, whose states are runs and power cuts.
 
         Raises:
@@ -130,9 +130,8 @@ class ErrorRun:
         finally:
             task.worlds.put_back(worlds)
             self._explorer.count()
-        return self.result
 
-    def _fail_all(self) -> Steps:
+    def _fail_all(self) -> Steps[None]:
         whole = yield from self._run(None)
         if not whole.saboteur.asked:
             self.result.reasons.append("nothing was written below home: write to the folder that the workload is given")
@@ -161,7 +160,7 @@ class ErrorRun:
         if not self.result.reasons:
             yield from self._check_power_cuts(lied)
 
-    def _fail(self, failure: Failure, lied: list[CrashedRun]) -> Steps:
+    def _fail(self, failure: Failure, lied: list[CrashedRun]) -> Steps[None]:
         """Let an op fail, and check what the run leaves. If it was an fsync, the run is one of those that `lied`."""
         ran = yield from self._run(failure)
         if ran.saboteur.injected is None:
@@ -175,7 +174,7 @@ class ErrorRun:
         if ran.saboteur.injected is not None and ran.saboteur.injected.kind in ("fsync", "fdatasync"):
             lied.append(_since_the_failure(self._life(ran)))
 
-    def _run(self, failure: Failure | None) -> Generator[Any, Any, _Ran]:
+    def _run(self, failure: Failure | None) -> Steps[_Ran]:
         task = self._task
         content, links, worlds = self._start
         task.home.build(content, links)
@@ -197,7 +196,7 @@ class ErrorRun:
     def _life(self, ran: _Ran, *, ended: bool = False) -> CrashedRun:
         return CrashedRun(ran.trace, self._task.model, tuple(self._start[2]), injected=ran.injected(), ended=ended)
 
-    def _check_whole(self, whole: _Ran) -> Steps:
+    def _check_whole(self, whole: _Ran) -> Steps[None]:
         """Check the run in which nothing failed."""
         self._count_run()
         error = yield from self._explorer.check(end_state(self._life(whole, ended=True)))
@@ -207,13 +206,13 @@ class ErrorRun:
                 "that ended well. Mend the check, or what it calls, before asking about errors."
             ) from error  # which pytest shows, with all that it says
 
-    def _check_power_cuts(self, runs: Sequence[CrashedRun]) -> Steps:
+    def _check_power_cuts(self, runs: Sequence[CrashedRun]) -> Steps[None]:
         """Check what power cuts would leave, after fsyncs that failed."""
         each = [distinct_states(run, self._explorer.counters) for run in runs]
         for state in self._explorer.within_bounds(_in_turn(each)):
             yield from self._check(state, "{0}.")
 
-    def _check(self, state: State, counts: str) -> Steps:
+    def _check(self, state: State, counts: str) -> Steps[None]:
         """Check a disk; if it is a violation, shrink it and tell it."""
         error = yield from self._explorer.check(state)
         if error is not None:
@@ -222,7 +221,7 @@ class ErrorRun:
             self._explorer.count()
             self._explorer.tell(shrink.state, shrink.error, _advice(shrink.state), counts.format(self.result))
 
-    def _replay(self, replay: ReplayId) -> Steps:
+    def _replay(self, replay: ReplayId) -> Steps[None]:
         self.result.replayed = True
         failed = replay.failed
         if failed is None:

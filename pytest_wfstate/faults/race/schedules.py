@@ -122,7 +122,7 @@ class RaceExplorer:
         self.result = RaceResult(len(task.clients), task.preemptions, task.by)
         self._began = now()
 
-    def steps(self) -> Steps:
+    def steps(self) -> Steps[None]:
         """Do it all. Gives the calls to make."""
         if self._task.setup is not None and self._task.by is None:
             yield self._task.setup, (self._task.home.path,)
@@ -140,7 +140,7 @@ class RaceExplorer:
             clients.close()
             self.result.seconds = now() - self._began
 
-    def _explore(self, clients: Clients) -> Steps:
+    def _explore(self, clients: Clients) -> Steps[None]:
         search, bounds = ScheduleSearch(clients, self.result.preemptions), self._task.bounds
         for schedule in search:
             self._count(search)
@@ -198,7 +198,7 @@ class RaceExplorer:
         acked = [schedule.acked.get(client, []) for client in range(len(results))]
         return Outcome(self._task.home.path, clients.shared, tuple(results), tuple(acked), tuple(schedule.turns))
 
-    def _violated(self, clients: Clients, choices: Choices, counts: str = "{0}.") -> Steps:
+    def _violated(self, clients: Clients, choices: Choices, counts: str = "{0}.") -> Steps[None]:
         """Run a schedule that failed once more, to see the lines that did it, and tell it."""
         schedule = clients.run(choices, lines=True)
         content = (self._task.home.content(), self._task.home.links()) if self.result.by is None else None
@@ -224,7 +224,7 @@ class RaceExplorer:
         )
         raise RaceBug(text.replace(str(self._task.home.path), "home"), replay) from None
 
-    def _replay(self, clients: Clients, replay: ReplayId) -> Steps:
+    def _replay(self, clients: Clients, replay: ReplayId) -> Steps[None]:
         assert replay.race is not None
         self.result.replayed, self.result.tried = True, 1
         schedule = clients.run(replay.race.choices)

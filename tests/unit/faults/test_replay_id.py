@@ -362,7 +362,7 @@ class TestSeveralExplorations:
         crash = Crash(Settings(replay=ReplayId.read("2:posix-0-0-00000000")))
         crash.explore(lambda home: save(home, "text"), whole)
         with pytest.raises(
-            TraceChanged, match=r"is of exploration 2 of a test, and this test made 1\. Nothing was replayed"
+            TraceChanged, match="belongs to exploration 2 of a test, but this test made 1, so nothing was replayed"
         ):
             crash.close()
 
