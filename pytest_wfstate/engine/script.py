@@ -12,7 +12,7 @@ from pytest_wfstate.contracts.base import Call
 from pytest_wfstate.engine.handles import FIRST, Handles
 from pytest_wfstate.engine.render import call_in_words, difference, outcome_in_words
 from pytest_wfstate.errors import Violation
-from pytest_wfstate.faults.crash.report import said
+from pytest_wfstate.faults.report_text import said
 from pytest_wfstate.oracle.history import Entry, Outcome, Refused, Returned
 from pytest_wfstate.oracle.model import ReferenceModel, ReferenceState
 

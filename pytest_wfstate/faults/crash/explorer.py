@@ -17,7 +17,7 @@ from typing import Any, NoReturn
 from pytest_wfstate.faults.bounds import FAILURES, Bounds, CheckFails, Model
 from pytest_wfstate.faults.crash.advice import first_missing_sync, without_missing_sync
 from pytest_wfstate.faults.crash.clean_process import CannotCompare, FreshProcess, Verdict
-from pytest_wfstate.faults.crash.report import CrashBug, ErrorBug, named, report, where_it_died
+from pytest_wfstate.faults.crash.report import CrashBug, ErrorBug, report, where_it_died
 from pytest_wfstate.faults.crash.shrink import Shrink
 from pytest_wfstate.faults.disk.home import Disk, Home
 from pytest_wfstate.faults.disk.recovery import firsts, second_run
@@ -27,6 +27,7 @@ from pytest_wfstate.faults.real_clock import now
 from pytest_wfstate.faults.record.recorder import Gate, Recorder
 from pytest_wfstate.faults.record.recording import recording
 from pytest_wfstate.faults.replay_id import ReplayId
+from pytest_wfstate.faults.report_text import named
 from pytest_wfstate.faults.result import Result, count
 from pytest_wfstate.faults.trace.describe import describe
 from pytest_wfstate.faults.trace.ops import OPS

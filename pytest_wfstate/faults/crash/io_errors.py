@@ -15,7 +15,6 @@ from typing import Any
 
 from pytest_wfstate.faults.bounds import FAILURES, CheckFails
 from pytest_wfstate.faults.crash.explorer import REPLAYED, CrashResult, CrashTask, Explorer
-from pytest_wfstate.faults.crash.report import named
 from pytest_wfstate.faults.crash.shrink import Shrink
 from pytest_wfstate.faults.disk.home import Content
 from pytest_wfstate.faults.disk.states import (
@@ -30,6 +29,7 @@ from pytest_wfstate.faults.disk.states import (
 from pytest_wfstate.faults.drive import Steps
 from pytest_wfstate.faults.record.recorder import Intent
 from pytest_wfstate.faults.replay_id import ReplayId
+from pytest_wfstate.faults.report_text import named
 from pytest_wfstate.faults.source import SourceLine, causing_line
 from pytest_wfstate.faults.trace.describe import shown
 from pytest_wfstate.faults.trace.ops import Fsync, Trace

@@ -6,18 +6,14 @@ the outside knows, what happened, what is on the disk, what the check said, what
 
 from __future__ import annotations
 
-import traceback
-from collections.abc import Mapping
-
 from pytest_wfstate.errors import Violation
-from pytest_wfstate.faults.disk.home import Content
 from pytest_wfstate.faults.disk.states import InjectedFailure, State
-from pytest_wfstate.faults.source import SourceLine, is_installed, is_users
-from pytest_wfstate.faults.trace.describe import OpDescriber, at, short, shortened, shown
+from pytest_wfstate.faults.report_text import closing, held, paragraph, said
+from pytest_wfstate.faults.source import SourceLine
+from pytest_wfstate.faults.trace.describe import OpDescriber, at, shortened
 from pytest_wfstate.faults.trace.ops import Ack, Effect
 
 _MOST_TOLD = 8  # acks or effects
-_MOST_HELD = 12  # files
 
 
 class CrashBug(Violation):
@@ -51,12 +47,7 @@ def report(
     lines += paragraph("on the disk", held(state.tree().content(), state.tree().links()))
     lines += paragraph("the check said", said(error))
     lines += ["", *advice] if advice else []
-    lines += ["", counts]
-    if kept_at:
-        lines += [f"The disk was kept in {kept_at}"]
-    if replay:
-        lines += ['Replay it:  pytest "{}" --wfstate-replay={}'.format(*replay)]
-    return "\n".join(lines)
+    return "\n".join([*lines, *closing(counts, kept_at, replay)])
 
 
 def where_it_died(state: State) -> str:
@@ -68,25 +59,6 @@ def where_it_died(state: State) -> str:
     if injected:
         return f"{injected.told}; later {_how(state)}, {died}"
     return f"{_how(first)}, {_in_one_line(first)}; then {_how(state)}, {died}" if first else died
-
-
-def said(error: BaseException) -> list[str]:
-    """Give what a check said, and where."""
-    text = [shortened(line) for line in "".join(traceback.format_exception_only(error)).strip().splitlines()]
-    return [text[0] + at(_raised_at(error)), *text[1:12]]
-
-
-def named(error: BaseException) -> str:
-    """Give what an error is and where it was raised, for where what it says is shown anyway."""
-    where = _raised_at(error)
-    return f"{type(error).__name__}{f' at {short(where)}' if where else ''}"
-
-
-def _raised_at(error: BaseException) -> SourceLine | None:
-    """Give the last line of the user's that an error came through, of an installed package if there is no other."""
-    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if is_users(frame.filename)]
-    frames = [frame for frame in frames if not is_installed(frame.filename)] or frames
-    return SourceLine(frames[-1].filename, frames[-1].lineno or 0, frames[-1].name) if frames else None
 
 
 def _what(state: State) -> str:
@@ -150,30 +122,7 @@ def _code(where: SourceLine | None) -> list[str]:
     return [f"    {where.text}"] if where and where.text else []
 
 
-def held(content: Content, links: Mapping[str, str]) -> list[str]:
-    """List what a disk holds."""
-    lines = []
-    for name, held in content.items():
-        path = shown(name)
-        if name in links:
-            lines.append(f"{path}: the same file as {shown(links[name])}")
-        elif held is None:
-            lines.append(f"{path}/")
-        elif isinstance(held, str):
-            lines.append(f"{path} -> {shown(held)}")
-        else:
-            zeros = ", all zeros" if held and not held.strip(b"\0") else ""
-            lines.append(f"{path}: {len(held):,} bytes{zeros}")
-    hidden = len(lines) - _MOST_HELD
-    return [*lines[:_MOST_HELD], f"and {hidden} more"] if hidden > 0 else lines or ["nothing"]
-
-
 def _last(lines: list[str]) -> list[str]:
     """Give the last of many lines, or say that there is none."""
     hidden = len(lines) - _MOST_TOLD
     return [f"{hidden} more, and then", *lines[-_MOST_TOLD:]] if hidden > 0 else lines or ["nothing"]
-
-
-def paragraph(title: str, lines: list[str]) -> list[str]:
-    """Set lines beside a title."""
-    return [f"  {title if not number else '':16}{line}" for number, line in enumerate(lines)]

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any, Literal, get_args
 
 from pytest_wfstate.faults.bounds import FAILURES, Bounds, CheckFails
-from pytest_wfstate.faults.crash.report import named
 from pytest_wfstate.faults.disk.home import Home
 from pytest_wfstate.faults.drive import Call, Steps
 from pytest_wfstate.faults.race.processes import ClientProcesses
@@ -18,6 +17,7 @@ from pytest_wfstate.faults.race.schedule import Choices, ClientFailed, Clients, 
 from pytest_wfstate.faults.race.search import ScheduleSearch
 from pytest_wfstate.faults.real_clock import now
 from pytest_wfstate.faults.replay_id import RaceId, ReplayId, TraceChanged
+from pytest_wfstate.faults.report_text import named
 from pytest_wfstate.faults.result import Result
 
 # A failure is shown at the line of the test that asked for it.

@@ -9,7 +9,7 @@ from typing import Protocol, TypeVar
 import pytest
 
 from pytest_wfstate.errors import Violation
-from pytest_wfstate.faults.crash.report import said
+from pytest_wfstate.faults.report_text import said
 from pytest_wfstate.labs.crash import NotMeasured
 from pytest_wfstate.suites.context import ClauseContext
 

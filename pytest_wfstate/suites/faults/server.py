@@ -19,8 +19,8 @@ from typing import Any
 
 from pytest_wfstate.engine.script import RESTART
 from pytest_wfstate.errors import Violation
-from pytest_wfstate.faults.crash.report import said
 from pytest_wfstate.faults.forking import dumps, fork, loads
+from pytest_wfstate.faults.report_text import said
 from pytest_wfstate.faults.servers.proxy import Proxy, When
 from pytest_wfstate.labs.crash import NotMeasured
 from pytest_wfstate.suites.context import ClauseContext
