@@ -89,59 +89,59 @@ class EffectSuite(Suite):
     afterwards = [mark("b", "after"), LOOK_B, mark("a", "after"), LOOK_A]
 
     test_mark_creates = script(
-        "core", 'The first mark of a task makes a checkpoint for it, of agent "unknown".', M1, *LOOKS
+        "core", 'The first mark of a task creates a checkpoint for it, with agent "unknown".', M1, *LOOKS
     )
     test_mark_adds = script(
         "core",
-        "A mark adds its id, its effect and 1 to the step index, and leaves the rest.",
+        "A mark adds its id and its effect, increments the step index, and keeps the rest.",
         *(A, M1, LOOK_A, M2, LOOK_A),
     )
     test_mark_in_order = script(
-        "core", "Effects are logged in the order of their marks.", M3, M1, M4, M2, LOOK_A, RESTART, LOOK_A
+        "core", "Effects are logged in the order they were marked.", M3, M1, M4, M2, LOOK_A, RESTART, LOOK_A
     )
     test_mark_survives_restart = script(
-        "core", "A restart loses no mark.", A, M1, mark("b", "m1"), RESTART, *LOOKS, M2, M3, RESTART, *LOOKS
+        "core", "Marks survive a restart.", A, M1, mark("b", "m1"), RESTART, *LOOKS, M2, M3, RESTART, *LOOKS
     )
     test_delete_forgets = script(
         "core", "A deleted task is gone.", A, B, M1, DELETE_A, *LOOKS, DELETE("b"), LOOK_B, RESTART, *LOOKS
     )
     test_delete_idempotent = script(
         "core",
-        "To delete a task that is not there is no error.",
+        "Deleting a missing task is not an error.",
         *(DELETE_A, A, DELETE_A, DELETE_A, LOOK_A, RESTART, LOOK_A),
     )
 
     test_mark_idempotent = script(
-        "safe", "To mark the same id again changes nothing.", M1, M2, M1, mark("a", "m1", target="other"), LOOK_A
+        "safe", "Marking the same id again changes nothing.", M1, M2, M1, mark("a", "m1", target="other"), LOOK_A
     )
     test_mark_idempotent_after_restart = script(
         "safe",
-        "To mark the same id again after a restart changes nothing.",
+        "Marking the same id again after a restart changes nothing.",
         *(A, M1, RESTART, M1, LOOK_A, RESTART, LOOK_A),
     )
     test_mark_idempotent_elsewhere = script(
         "safe",
-        "To mark an id again that another handle has marked changes nothing.",
+        "Marking an id that another handle has already marked changes nothing.",
         *(M1, second_handle(M1), second_handle(M2), M2, third(M1), LOOK_A, RESTART, LOOK_A),
     )
     test_mark_idempotent_saved = script(
         "safe",
-        "To mark an id that was saved as done changes nothing, whether its effect is in the log or not.",
+        "Marking an id that was saved as done changes nothing, whether or not its effect is in the log.",
         *(save("a", completed_tool_ids=["use-0", "m1"]), mark("a", "use-0"), M1, LOOK_A, RESTART, LOOK_A),
     )
     test_mark_counts_on = script(
         "safe",
-        "The step index goes on from the one that was saved, whatever is in the log.",
+        "The step index continues from the saved one, whatever is in the log.",
         *(save("a", step_index=41), M1, LOOK_A, RESTART, M2, LOOK_A),
     )
     test_mark_keeps_agent = script(
         "safe",
-        "A mark leaves the agent of a task, whatever it is.",
+        "A mark keeps the task's agent, even an empty one.",
         *(save("a", agent_id=""), M1, LOOK_A, RESTART, LOOK_A),
     )
     test_mark_seen_at_once = script(
         "safe",
-        "What one handle marked, every other handle sees at once.",
+        "A mark made through one handle is visible through every other at once.",
         *(
             M1,
             second_handle(LOOK_A),
@@ -155,63 +155,63 @@ class EffectSuite(Suite):
     )
     test_mark_not_lost = script(
         "safe",
-        "Marks through several handles are all kept.",
+        "Marks made through several handles are all kept.",
         *(A, M1, second_handle(M2), third(M3), M4, second_handle(MARKS_A[5]), LOOK_A, third(LOOK_A), RESTART, LOOK_A),
     )
     test_mark_after_save = script(
         "safe",
-        "A mark adds to what another handle has saved meanwhile.",
+        "A mark adds to what another handle has saved in the meantime.",
         *(A, M1, second_handle(save("a", 3)), M2, LOOK_A, second_handle(LOOK_A), RESTART, LOOK_A),
     )
     test_mark_after_delete = script(
         "safe",
-        "A mark after a delete starts anew, whichever handle deleted.",
+        "A mark after a delete starts from scratch, whichever handle deleted the task.",
         *(A, M1, DELETE_A, M1, LOOK_A, second_handle(M2), second_handle(DELETE_A), M2, LOOK_A, RESTART, LOOK_A),
     )
     test_mark_others = script(
         "safe",
-        "A mark touches no other task, also if it marks the same id there.",
+        "A mark affects no other task, even one with the same tool call id.",
         *(A, B, save("aa"), M1, mark("b", "m1"), LOOK_A, LOOK_B, LOAD("aa"), RESTART, LOOK_A, LOOK_B, LOAD("aa")),
     )
     test_mark_long_log = script(
-        "safe", "A long log is kept whole.", *MARKS_A, LOOK_A, *MARKS_A[:3], LOOK_A, RESTART, LOOK_A
+        "safe", "A long log is kept in full.", *MARKS_A, LOOK_A, *MARKS_A[:3], LOOK_A, RESTART, LOOK_A
     )
     test_mark_values = script(
         "safe",
-        "An effect is logged as it is: empty, long, or in any script.",
+        "An effect is logged unchanged, whether its text is empty, long or not ASCII.",
         *(mark("a", "m1", target=None), mark("a", "m2", target="", tool_name="", completed_at=0, reversible=True)),
         *(mark("a", "m3", target="Ünïcödé 漢字 🙂 \u2028\n"), mark("a", "m4", target="x" * 100_000, completed_at=-5)),
         *(LOOK_A, RESTART, LOOK_A),
     )
     test_mark_any_id = script(
         "safe",
-        "A tool call may have any text for an id.",
+        "Any text can be a tool call id.",
         *(mark("a", one) for one in inputs.GOOD_IDS),
         *(LOOK_A, RESTART, LOOK_A),
         fault="input",
     )
     test_mark_ids_differ = script(
         "safe",
-        "Two tool calls are the same only if their ids are, character by character.",
+        "Two tool calls are the same only if their ids match character for character.",
         *(mark("a", one) for one in dict.fromkeys(one for pair in inputs.PAIRS for one in pair)),
         *(LOOK_A, RESTART, LOOK_A),
         fault="input",
     )
     test_mark_wrong_effect = script(
         "safe",
-        "The effect of another tool call is refused, and changes nothing.",
+        "The effect of another tool call is refused and changes nothing.",
         *(WRONG, LOOK_A, A, WRONG, LOOK_A, RESTART, LOOK_A),
         fault="input",
     )
     test_mark_bad_id = script(
         "safe",
-        "A mark of what cannot be an id is refused, and changes nothing.",
+        "A mark with an invalid id is refused and changes nothing.",
         *(A, mark("a", ""), mark("a", "nul\0byte"), mark("a", "x" * 1025), mark("", "m1"), LOOK_A, RESTART, LOOK_A),
         fault="input",
     )
     test_save_after_marks = script(
         "safe",
-        "To save a checkpoint replaces all marks: what is not in it is not done.",
+        "Saving a checkpoint replaces all marks: a tool call it does not list is not done.",
         *(M1, M2, A, LOOK_A, second_handle(LOOK_A), M1, LOOK_A, RESTART, LOOK_A),
     )
     test_save_after_delete = script(
@@ -219,13 +219,13 @@ class EffectSuite(Suite):
     )
     test_save_bad_id = script(
         "safe",
-        "A checkpoint with what cannot be an id is refused, and changes nothing.",
+        "A checkpoint with an invalid id is refused and changes nothing.",
         *(A, save(""), save("nul\0byte"), save("x" * 1025), LOOK_A),
         fault="input",
     )
     test_delete_seen_at_once = script(
         "safe",
-        "A task that one handle deleted is gone for every other.",
+        "A task deleted through one handle is gone for every other.",
         *(
             A,
             second_handle(LOOK_A),
@@ -239,14 +239,14 @@ class EffectSuite(Suite):
     )
     test_delete_others = script(
         "safe",
-        "To delete a task touches no other.",
+        "Deleting a task affects no other.",
         *(A, B, save("aa"), save("a.b"), mark("aa", "m1"), DELETE_A, LOAD("aa"), LOAD("a.b"), LOOK_B),
         *(RESTART, LOOK_A, LOAD("aa"), LOAD("a.b"), LOOK_B),
     )
 
     test_mark_sets_time = timed(
         "hardened",
-        "A mark sets the time of the checkpoint, in whole seconds.",
+        "A mark sets the checkpoint's time, in whole seconds.",
         *(
             A,
             Tick(10),
@@ -266,23 +266,23 @@ class EffectSuite(Suite):
     )
     test_mark_again_keeps_time = timed(
         "hardened",
-        "To mark the same id again leaves the time of the checkpoint.",
+        "Marking the same id again leaves the checkpoint's time alone.",
         *(A, M1, Tick(100), M1, mark("a", "use-0"), LOOK_A, Tick(100), second_handle(M1), LOOK_A, RESTART, LOOK_A),
     )
     test_mark_too_many = script(
         "hardened",
-        "A mark that the step index has no room for is refused, and changes nothing.",
+        "A mark that would overflow the step index is refused and changes nothing.",
         *(save("a", step_index=2**32 - 2), M1, M2, LOOK_A, RESTART, LOOK_A, M1, LOOK_A),
         fault="input",
     )
     test_save_unsound = script(
         "hardened",
-        "A checkpoint that was spoilt after it was made is refused, and changes nothing.",
+        "A checkpoint that became invalid after it was created is refused and changes nothing.",
         *(SAVE(_unsound("b")), A, SAVE(_unsound("a")), LOOK_A, LOOK_B, RESTART, LOOK_A, LOOK_B),
         fault="input",
     )
 
-    @clause("safe", "What the caller does to an effect after marking it does not change what is stored.")
+    @clause("safe", "Changing an effect after marking it does not change what is stored.")
     def test_aliasing_marked(self) -> None:
         with self._handles(self._home()) as handles:
             play, call = self._begin(), mark("a", "m1")
@@ -290,7 +290,7 @@ class EffectSuite(Suite):
             call.args[2].target = "changed"
             play.all(handles, [LOOK_A, second_handle(LOOK_A)])
 
-    @clause("safe", "A mark on a checkpoint that cannot be read is an error: it does not start anew.", "input")
+    @clause("safe", "A mark on an unreadable checkpoint is an error; it does not start from scratch.", "input")
     def test_corrupt_not_reset(self) -> None:
         with corrupted(self) as (handles, _):
             must_raise(self, handles, M1)

@@ -90,32 +90,48 @@ class PausedSuite(Suite):
     afterwards = [save("b", 9), LOAD("b"), CLAIM("b")]
 
     test_list_sorted = script(
-        "core", "All paused runs are listed, sorted.", *(save(one) for one in "mfatcxbgzkeq"), LIST(), RESTART, LIST()
+        "core",
+        "All paused runs are listed in sorted order.",
+        *(save(one) for one in "mfatcxbgzkeq"),
+        LIST(),
+        RESTART,
+        LIST(),
     )
     test_claim_takes = script(
-        "core", "A claimed run is given to the worker, and is paused no more.", A, B, CLAIM_A, *LOOK_A, LOAD("b")
+        "core", "Claiming a run returns its record, and the run is no longer paused.", A, B, CLAIM_A, *LOOK_A, LOAD("b")
     )
-    test_claim_missing = script(
-        "core", "There is nothing to claim of a run that is not paused.", CLAIM_A, A, CLAIM("b")
-    )
+    test_claim_missing = script("core", "Claiming a run that is not paused returns nothing.", CLAIM_A, A, CLAIM("b"))
     test_complete_ends = script(
-        "core", "A completed run is gone: no recovery brings it back.", A, CLAIM_A, COMPLETE("a"), RESTART, *OBSERVE
+        "core",
+        "A completed run is gone; recovery does not bring it back.",
+        A,
+        CLAIM_A,
+        COMPLETE("a"),
+        RESTART,
+        *OBSERVE,
     )
     test_recover_rearms = script(
-        "core", "A claimed run whose worker is gone is paused again by a recovery.", A, CLAIM_A, RESTART, *OBSERVE
+        "core", "Recovery pauses a claimed run again when its worker is gone.", A, CLAIM_A, RESTART, *OBSERVE
     )
-    test_recover_nothing = script("core", "A recovery with nothing to recover counts none.", RECOVER(), A, RECOVER())
+    test_recover_nothing = script("core", "Recovery with nothing to recover returns 0.", RECOVER(), A, RECOVER())
     test_remove_paused = script("core", "A removed run is gone.", A, B, REMOVE("a"), *LOOK_A, RESTART, *OBSERVE)
     test_remove_idempotent = script(
-        "core", "To remove a run that is not there is no error.", REMOVE("a"), A, REMOVE("a"), REMOVE("a"), *LOOK_A
+        "core", "Removing a missing run is not an error.", REMOVE("a"), A, REMOVE("a"), REMOVE("a"), *LOOK_A
     )
 
     test_claim_one_winner = script(
-        "safe", "Of several claims of a run one gets it.", A, CLAIM_A, second_handle(CLAIM_A), CLAIM_A, RESTART, CLAIM_A
+        "safe",
+        "Of several claims on a run, exactly one wins.",
+        A,
+        CLAIM_A,
+        second_handle(CLAIM_A),
+        CLAIM_A,
+        RESTART,
+        CLAIM_A,
     )
     test_claim_leaves_winner = script(
         "safe",
-        "A claim that comes too late leaves that of the winner alone.",
+        "A losing claim leaves the winner's alone.",
         A,
         CLAIM_A,
         second_handle(CLAIM_A),
@@ -123,16 +139,16 @@ class PausedSuite(Suite):
         *OBSERVE,
     )
     test_claim_keeps_record = script(
-        "safe", "A claim keeps the record for a recovery.", A, CLAIM_A, RESTART, RECOVER(), LOAD("a"), CLAIM_A
+        "safe", "A claim keeps the record for recovery.", A, CLAIM_A, RESTART, RECOVER(), LOAD("a"), CLAIM_A
     )
     test_claim_replaces = script(
         "safe",
-        "A claim of a run that was paused anew takes the place of an older claim.",
+        "Claiming a run that has paused again replaces the older claim.",
         *_lines(A, CLAIM_A, A2, second_handle(CLAIM_A), RESTART, *OBSERVE),
     )
     test_claim_others = script(
         "safe",
-        "A claim touches no other run.",
+        "A claim affects no other run.",
         A,
         B,
         save("aa"),
@@ -145,12 +161,12 @@ class PausedSuite(Suite):
     )
     test_save_after_end = script(
         "safe",
-        "A run that was completed or removed can be paused anew.",
+        "A run that was completed or removed can be paused again.",
         *_lines(A, CLAIM_A, COMPLETE("a"), A2, *LOOK_A, CLAIM_A, REMOVE("a"), A, *LOOK_A, CLAIM_A, RESTART, *OBSERVE),
     )
     test_save_refused = script(
         "safe",
-        "A record that cannot be kept is refused, and the one before stands.",
+        "A record that cannot be stored is refused, and the previous one stays.",
         A,
         NO_NUMBER,
         *LOOK_A,
@@ -159,40 +175,48 @@ class PausedSuite(Suite):
         fault="input",
     )
     test_save_while_claimed = script(
-        "safe", "A run that pauses again while it is claimed is paused.", A, CLAIM_A, A2, *LOOK_A, RESTART, *LOOK_A
+        "safe", "A run that pauses again while claimed counts as paused.", A, CLAIM_A, A2, *LOOK_A, RESTART, *LOOK_A
     )
     test_recover_paused_again = script(
         "safe",
-        "A recovery does not roll back a run that was paused again.",
+        "Recovery does not roll back a run that has paused again.",
         *_lines(A, CLAIM_A, A2, RECOVER(), *LOOK_A, CLAIM_A, RESTART, *OBSERVE),
     )
     test_recover_once = script(
-        "safe", "A recovered run is recovered once.", A, CLAIM_A, RECOVER(), RECOVER(), *LOOK_A, RESTART, *OBSERVE
+        "safe",
+        "A recovered run is not recovered a second time.",
+        A,
+        CLAIM_A,
+        RECOVER(),
+        RECOVER(),
+        *LOOK_A,
+        RESTART,
+        *OBSERVE,
     )
     test_recover_all = script(
         "safe",
-        "A recovery brings back all claimed runs, and counts them.",
+        "Recovery brings back every claimed run and returns how many there were.",
         *_lines(A, B, save("c"), CLAIM_A, CLAIM("c"), RESTART, RECOVER(), LIST(), LOAD("a"), LOAD("b"), LOAD("c")),
     )
     test_complete_idempotent = script(
         "safe",
-        "To complete a run again, or one that was never claimed, is no error.",
+        "Completing a run twice, or one that was never claimed, is not an error.",
         COMPLETE("a"),
         A,
         CLAIM_A,
         *_lines(COMPLETE("a"), COMPLETE("a"), *LOOK_A, RESTART, *OBSERVE),
     )
     test_complete_leaves_paused = script(
-        "safe", "To complete a run that is paused leaves it paused.", A, COMPLETE("a"), *LOOK_A, RESTART, *OBSERVE
+        "safe", "Completing a paused run leaves it paused.", A, COMPLETE("a"), *LOOK_A, RESTART, *OBSERVE
     )
     test_complete_paused_again = script(
         "safe",
-        "To complete a run that was paused again meanwhile leaves it paused.",
+        "Completing a run that has paused again in the meantime leaves it paused.",
         *_lines(A, CLAIM_A, A2, COMPLETE("a"), *LOOK_A, RESTART, *OBSERVE),
     )
     test_complete_after_restart = script(
         "safe",
-        "A restarted worker can complete what it had claimed before.",
+        "A restarted worker can complete a run that it claimed before.",
         A,
         CLAIM_A,
         RESTART,
@@ -201,7 +225,7 @@ class PausedSuite(Suite):
     )
     test_complete_others = script(
         "safe",
-        "To complete a run touches no other.",
+        "Completing a run affects no other.",
         A,
         B,
         save("aa"),
@@ -213,12 +237,12 @@ class PausedSuite(Suite):
     )
     test_complete_own_again = script(
         "safe",
-        "A worker that claims a run for the second time can complete it.",
+        "A worker that claims a run a second time can complete it.",
         *_lines(A, CLAIM_A, RECOVER(), CLAIM_A, COMPLETE("a"), *LOOK_A, A2, CLAIM_A, COMPLETE("a"), RESTART, *OBSERVE),
     )
     test_remove_claimed = script(
         "safe",
-        "A claimed run that is removed is gone: no recovery brings it back.",
+        "A claimed run that is removed is gone; recovery does not bring it back.",
         A,
         CLAIM_A,
         REMOVE("a"),
@@ -227,12 +251,12 @@ class PausedSuite(Suite):
     )
     test_remove_both = script(
         "safe",
-        "A run that is claimed and paused again is removed with its claim.",
+        "Removing a run that has paused again while claimed removes its claim too.",
         *_lines(A, CLAIM_A, A2, REMOVE("a"), *LOOK_A, RESTART, *OBSERVE),
     )
     test_remove_others = script(
         "safe",
-        "To remove a run touches no other.",
+        "Removing a run affects no other.",
         A,
         B,
         save("aa"),
@@ -244,7 +268,7 @@ class PausedSuite(Suite):
     )
     test_values_unknown = script(
         "safe",
-        "Fields of a workflow that are unknown here are given back untouched.",
+        "Unknown fields of a workflow are kept untouched.",
         NEWER,
         LOAD("a"),
         CLAIM_A,
@@ -253,7 +277,7 @@ class PausedSuite(Suite):
     )
     test_list_only_paused = script(
         "safe",
-        "Runs that are claimed or completed are not listed.",
+        "Claimed and completed runs are not listed.",
         A,
         B,
         save("c"),
@@ -265,7 +289,7 @@ class PausedSuite(Suite):
 
     test_ids_refused_by_all = script(
         "safe",
-        "What cannot be an id is refused by every method, and changes nothing.",
+        "Every method refuses an invalid id and changes nothing.",
         *_lines(
             A,
             B,
@@ -278,9 +302,7 @@ class PausedSuite(Suite):
         fault="input",
     )
 
-    @clause(
-        "safe", "A run may have any text for an id, and is claimed, recovered, completed and removed by it.", "input"
-    )
+    @clause("safe", "A run with any text as its id can be claimed, recovered, completed and removed.", "input")
     def test_ids_claimed(self) -> None:
         def lines(one: str) -> list[Step]:
             looks = PAUSED.observe([one])
@@ -289,7 +311,7 @@ class PausedSuite(Suite):
 
         self._play_each(map(lines, inputs.GOOD_IDS))
 
-    @clause("safe", "Two ids never share a claim, whatever characters they hold.", "input")
+    @clause("safe", "Two ids never share a claim, whatever characters they contain.", "input")
     def test_ids_claims_never_collide(self) -> None:
         def lines(one: str, other: str) -> list[Step]:
             claimed = [save(one), save(other, 2), CLAIM(one), *reads([one, other])]
@@ -297,7 +319,7 @@ class PausedSuite(Suite):
 
         self._play_each(itertools.starmap(lines, [*inputs.PAIRS, ("run", "run.inflight")]))
 
-    @clause("safe", "A claim of a record that cannot be read is an error, and leaves it where it is.", "input")
+    @clause("safe", "Claiming an unreadable record is an error and leaves it where it is.", "input")
     def test_corrupt_claim(self) -> None:
         with corrupted(self) as (handles, _):
             must_raise(self, handles, CLAIM_A)
@@ -305,17 +327,17 @@ class PausedSuite(Suite):
 
     test_complete_not_anothers = script(
         "hardened",
-        "A late complete does not free the claim of another worker.",
+        "A late complete does not release another worker's claim.",
         *_lines(A, CLAIM_A, second_handle(RECOVER()), second_handle(CLAIM_A), COMPLETE("a"), RESTART, *OBSERVE),
     )
     test_complete_not_anothers_after_save = script(
         "hardened",
-        "A late complete does not free the claim of another worker on a run that was paused anew.",
+        "A late complete does not release another worker's claim on a run that has paused again.",
         *_lines(A, CLAIM_A, A2, second_handle(CLAIM_A), COMPLETE("a"), RESTART, *OBSERVE),
     )
     test_recover_older_than = timed(
         "hardened",
-        "A recovery of old claims leaves the young ones alone.",
+        "Recovering old claims leaves younger ones alone.",
         *_lines(
             A, B, CLAIM_A, Tick(50), CLAIM("b"), Tick(20), second_handle(RECOVER(60)), second_handle(LIST()), RESTART
         ),
@@ -323,12 +345,12 @@ class PausedSuite(Suite):
     )
     test_recover_older_than_limit = timed(
         "hardened",
-        "A claim is old enough when it is just as old as asked for.",
+        "A claim exactly as old as the limit is recovered.",
         *_lines(A, CLAIM_A, Tick(59.9), second_handle(RECOVER(60)), Tick(0.1), second_handle(RECOVER(60)), *LOOK_A),
     )
     test_recover_older_than_paused_again = timed(
         "hardened",
-        "A recovery leaves a young claim alone, also if the run was paused again.",
+        "Recovery leaves a young claim alone, even if the run has paused again.",
         *_lines(
             A,
             CLAIM_A,
@@ -345,12 +367,12 @@ class PausedSuite(Suite):
     )
     test_recover_age_of_last_claim = timed(
         "hardened",
-        "The age of a claim is that of the last one.",
+        "A claim's age counts from the latest claim.",
         *_lines(A, CLAIM_A, Tick(100), RECOVER(), CLAIM_A, Tick(30), second_handle(RECOVER(60)), *LOOK_A),
     )
     test_recover_bad_age = script(
         "hardened",
-        "An age that is no number of seconds from 0 up is refused, and changes nothing.",
+        "An age that is negative or not a number is refused and changes nothing.",
         *_lines(A, CLAIM_A, RECOVER(-1), RECOVER("soon"), RECOVER(math.nan), RECOVER(True), RESTART, *OBSERVE),
         fault="input",
     )

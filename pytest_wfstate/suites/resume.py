@@ -66,16 +66,22 @@ class ResumeSuite(Suite):
     test_delete_forgets = script("core", "A deleted run is gone.", A, B, A2, DELETE_A, *LOOKS, RESTART, *LOOKS)
     test_delete_idempotent = script(
         "core",
-        "To delete a run that is not there is no error.",
+        "Deleting a missing run is not an error.",
         *(DELETE_A, A, DELETE_A, DELETE_A, LOOK_A, RESTART, LOOK_A),
     )
 
     test_save_shorter = script(
-        "safe", "A short point replaces a long one whole.", LONG, save("a", scope_snapshot={}), LOOK_A, RESTART, LOOK_A
+        "safe",
+        "A short point replaces a long one completely.",
+        LONG,
+        save("a", scope_snapshot={}),
+        LOOK_A,
+        RESTART,
+        LOOK_A,
     )
     test_save_any_json = script(
         "safe",
-        "A scope may be any JSON: a text, a number, a list, and deep down.",
+        "A scope may be any JSON value, however deeply nested.",
         *(save("one", scope_snapshot="text"), save("two", scope_snapshot=[[[{"a": [None, [1]]}]]])),
         *(
             save("three", scope_snapshot=1.5),
@@ -87,12 +93,12 @@ class ResumeSuite(Suite):
     )
     test_save_exact_numbers = script(
         "safe",
-        "Numbers are kept exactly, and whole ones stay whole.",
+        "Numbers are kept exactly, and integers stay integers.",
         *(save("a", 2**64 - 1, scope_snapshot=[2**53 + 1, 10**30, 1, 1.0, -0.5, 0.1, 1e300]), LOOK_A, RESTART, LOOK_A),
     )
     test_save_others = script(
         "safe",
-        "To save a run again touches no other.",
+        "Saving a run again affects no other.",
         *(A, B, save("aa", 5), A2, LOOK_B, LOAD("aa"), RESTART, LOOK_A, LOOK_B, LOAD("aa")),
     )
     test_save_after_delete = script(
@@ -100,18 +106,18 @@ class ResumeSuite(Suite):
     )
     test_save_bad_id = script(
         "safe",
-        "A point with what cannot be an id is refused, and changes nothing.",
+        "A point with an invalid id is refused and changes nothing.",
         *(A, save(""), save("nul\0byte"), save("x" * 1025), LOOK_A),
         fault="input",
     )
     test_save_elsewhere = script(
         "safe",
-        "The last save counts, whichever handle made it, also if it saves the same again.",
+        "The last save wins, whichever handle made it, even if that handle repeats its previous save.",
         *(A, second_handle(A2), A, LOOK_A, second_handle(LOOK_A), second_handle(A2), LOOK_A, RESTART, LOOK_A),
     )
     test_delete_seen_at_once = script(
         "safe",
-        "A run that one handle deleted is gone for every other, until one saves it again.",
+        "A run deleted through one handle is gone for every other until it is saved again.",
         *(
             A,
             second_handle(LOOK_A),
@@ -127,18 +133,20 @@ class ResumeSuite(Suite):
     )
     test_delete_others = script(
         "safe",
-        "To delete a run touches no other.",
+        "Deleting a run affects no other.",
         *(A, B, save("aa"), save("a.b"), DELETE_A, LOOK_B, LOAD("aa"), LOAD("a.b"), DELETE("c")),
         *(RESTART, LOOK_A, LOOK_B, LOAD("aa"), LOAD("a.b")),
     )
     test_save_unsound = script(
         "hardened",
-        "A point that was spoilt after it was made is refused, and changes nothing.",
+        "A point that became invalid after it was created is refused and changes nothing.",
         *(SAVE(_unsound("b")), A, SAVE(_unsound("a")), LOOK_A, LOOK_B, RESTART, LOOK_A, LOOK_B),
         fault="input",
     )
 
-    @clause("safe", "Before there is a folder nothing is there to load or to delete; the first save makes it.")
+    @clause(
+        "safe", "Without its folder a store loads nothing and deletes without error; the first save creates the folder."
+    )
     def test_load_before_folder(self) -> None:
         self._need_files("it has no folder")
         home = self._home()

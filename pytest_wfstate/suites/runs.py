@@ -119,24 +119,22 @@ class RunSuite(Suite):
     }
     afterwards = (create("b", 9), upsert("b", "fetch", 9), STEPS("b"), update("b", 9), GET("b"))
 
-    test_update_context = script(
-        "core", "An update replaces the context of a run.", A, UPDATE_A, *LOOK_A, RESTART, *LOOK_A
-    )
-    test_upsert_adds = script("core", "A step that is new is added.", A, FETCH, *LOOK_FETCH, CHARGE, *LOOK_FETCH)
-    test_upsert_replaces = script("core", "A step that is there is replaced.", A, FETCH, FETCH2, *LOOK_FETCH)
+    test_update_context = script("core", "An update replaces a run's context.", A, UPDATE_A, *LOOK_A, RESTART, *LOOK_A)
+    test_upsert_adds = script("core", "A new step is added.", A, FETCH, *LOOK_FETCH, CHARGE, *LOOK_FETCH)
+    test_upsert_replaces = script("core", "An existing step is replaced.", A, FETCH, FETCH2, *LOOK_FETCH)
     test_upsert_survives_restart = script(
-        "core", "A restart loses no step.", A, FETCH, CHARGE, RESTART, *LOOK_FETCH, FETCH2, RESTART, *LOOK_FETCH
+        "core", "Steps survive a restart.", A, FETCH, CHARGE, RESTART, *LOOK_FETCH, FETCH2, RESTART, *LOOK_FETCH
     )
     test_steps_in_order = script(
         "core",
-        "Steps are listed in the order in which they were added, each run's apart.",
+        "Steps are listed in the order they were added, separately for each run.",
         *(upsert("a", name) for name in "mcaz"),
         *(upsert("b", name) for name in "zx"),
         *(STEPS("a"), STEPS("b")),
     )
     test_steps_missing = script(
         "core",
-        "A step that was never kept is not there.",
+        "Getting a step that was never saved returns nothing.",
         A,
         *LOOK_FETCH,
         FETCH,
@@ -145,18 +143,26 @@ class RunSuite(Suite):
         *look("b"),
     )
     test_delete_forgets = script(
-        "core", "A deleted run is gone with its steps.", A, FETCH, CHARGE, DELETE_A, *LOOK_FETCH, RESTART, *LOOK_FETCH
+        "core",
+        "A deleted run is gone, and so are its steps.",
+        A,
+        FETCH,
+        CHARGE,
+        DELETE_A,
+        *LOOK_FETCH,
+        RESTART,
+        *LOOK_FETCH,
     )
     test_delete_idempotent = script(
-        "core", "To delete a run that is not there is no error.", DELETE_A, A, DELETE_A, DELETE_A, *LOOK_A
+        "core", "Deleting a missing run is not an error.", DELETE_A, A, DELETE_A, DELETE_A, *LOOK_A
     )
 
     test_create_keeps_steps = script(
-        "safe", "To create a run again keeps its steps.", A, FETCH, CHARGE, A2, *LOOK_A, RESTART, *LOOK_A
+        "safe", "Creating a run again keeps its steps.", A, FETCH, CHARGE, A2, *LOOK_A, RESTART, *LOOK_A
     )
     test_create_replaces_all = script(
         "safe",
-        "To create a run again replaces all of its record: nothing of the old one is left.",
+        "Creating a run again replaces its whole record; nothing of the old one is left.",
         *(A, UPDATE_A, create("a", 2, workspace_id=None, entry_point=None, input=None, context=None), *LOOK_A),
         *(create("a", 3, agent_id="other", created_at=LONG_AGO, definition=samples.definition(id="wf-2")), *LOOK_A),
         RESTART,
@@ -164,16 +170,16 @@ class RunSuite(Suite):
     )
     test_create_keeps_times = script(
         "safe",
-        "A run keeps the times that it came with.",
+        "A run keeps the times it was created with.",
         *(create("a", created_at=LONG_AGO, updated_at=LONG_AGO), FETCH, *LOOK_A),
         *(create("a", created_at=samples.MOMENT, updated_at=LONG_AGO), *LOOK_A),
     )
     test_create_others = script(
-        "safe", "To create a run touches no other.", B, FETCH_B, create("aa"), A, A2, *reads(["b", "aa"])
+        "safe", "Creating a run affects no other.", B, FETCH_B, create("aa"), A, A2, *reads(["b", "aa"])
     )
     test_create_framework_fields = script(
         "safe",
-        "What a definition holds beyond the fields that are known is kept untouched.",
+        "Unknown fields of a definition are kept untouched.",
         create("a", definition=samples.definition(retries={"most": 3, "none": None}, steps=[_STEP_WITH_MORE])),
         *LOOK_A,
         RESTART,
@@ -181,7 +187,7 @@ class RunSuite(Suite):
     )
     test_update_nothing_else = script(
         "safe",
-        "An update changes no more than the context and the time of the update.",
+        "An update changes only the context and `updated_at`.",
         *(
             create("a", created_at=LONG_AGO, entry_point=None),
             FETCH,
@@ -201,27 +207,27 @@ class RunSuite(Suite):
     )
     test_update_falsy = script(
         "safe",
-        "A context may be false, or empty.",
+        "A context may be a false or empty value.",
         *(call for one in FALSY for call in (A, UPDATE("a", one), GET("a"))),
         *(RESTART, GET("a")),
     )
     test_update_unknown = script(
         "safe",
-        "To update a run that is not there is an error, and changes nothing.",
+        "Updating a missing run is an error and changes nothing.",
         *(UPDATE_A, *LOOK_A, B, FETCH_B, UPDATE_A, *LOOKS),
         RESTART,
         *LOOKS,
     )
     test_update_steps_alone = script(
         "safe",
-        "To update a run that has steps but was not created is an error, and changes nothing.",
+        "Updating a run that has steps but was never created is an error and changes nothing.",
         *(FETCH, UPDATE_A, *LOOK_A, CHARGE, *LOOK_A),
         RESTART,
         *LOOK_A,
     )
     test_update_after_delete = script(
         "safe",
-        "A late update does not bring back a run that was deleted.",
+        "A late update does not bring back a deleted run.",
         A,
         FETCH,
         DELETE_A,
@@ -231,25 +237,25 @@ class RunSuite(Suite):
         *LOOK_A,
     )
     test_update_others = script(
-        "safe", "An update touches no other run.", A, B, create("aa"), UPDATE_A, *reads(["b", "aa"])
+        "safe", "An update affects no other run.", A, B, create("aa"), UPDATE_A, *reads(["b", "aa"])
     )
     test_update_newest = script(
         "safe",
-        "An update is of what was saved last, through whatever handle.",
+        "An update applies to what was saved last, whichever handle saved it.",
         *(A, UPDATE_A, second_handle(create("a", 2, agent_id="other")), UPDATE_A),
         *LOOK_A,
         second_handle(GET("a")),
     )
     test_upsert_whole = script(
         "safe",
-        "A step is replaced whole: nothing of the old one is left.",
+        "A step is replaced as a whole; nothing of the old one is left.",
         *(upsert("a", error="bad", wait_task_id="task-1"), upsert("a", status="pending", result=None, started_at=None)),
         *LOOK_FETCH,
         *(RESTART, STEP("a", "fetch")),
     )
     test_upsert_before_run = script(
         "safe",
-        "Steps may be kept before there is a run, which finds them there.",
+        "Steps may be saved before their run is created, which then has them.",
         FETCH,
         *LOOK_FETCH,
         CHARGE,
@@ -260,20 +266,20 @@ class RunSuite(Suite):
     )
     test_upsert_leaves_run = script(
         "safe",
-        "A step changes nothing in its run, not even the time of its update.",
+        "Saving a step changes nothing in its run, not even `updated_at`.",
         *(A, FETCH, FETCH2, CHARGE, GET("a"), UPDATE_A, GET("a"), upsert("a", "charge", 2), GET("a")),
         *(RESTART, GET("a")),
     )
     test_upsert_others = script(
         "safe",
-        "A step is that of one run: one of the same name in another is left alone.",
+        "A step belongs to one run; a step with the same id in another run is left alone.",
         *(FETCH, FETCH_B, upsert("aa", "fetch", 3), FETCH2, *reads(["a", "b", "aa"])),
         RESTART,
         *reads(["a", "b", "aa"]),
     )
     test_upsert_seen_at_once = script(
         "safe",
-        "A step that one handle keeps, every other sees at once, in its place.",
+        "A step saved through one handle is visible through every other at once, in order.",
         *(
             FETCH,
             second_handle(CHARGE),
@@ -292,27 +298,27 @@ class RunSuite(Suite):
     )
     test_steps_replaced_in_place = script(
         "safe",
-        "A step that is replaced stays where it was.",
+        "A replaced step keeps its position.",
         *(upsert("a", name) for name in "mcaz"),
         *(upsert("a", name, 2) for name in "cm"),
         *(STEPS("a"), upsert("a", "b"), upsert("a", "a", 3), STEPS("a")),
     )
     test_steps_in_order_after_restart = script(
         "safe",
-        "The order of the steps outlives a restart.",
+        "The order of the steps survives a restart.",
         *(upsert("a", name) for name in "mcaz"),
         *(RESTART, STEPS("a"), upsert("a", "c", 2), upsert("a", "b"), STEPS("a"), RESTART, STEPS("a")),
     )
     test_steps_begin_anew = script(
         "safe",
-        "After a run was deleted its steps begin anew.",
+        "After a run is deleted, its list of steps starts over.",
         *(FETCH, CHARGE, DELETE_A, CHARGE, *LOOK_FETCH, FETCH, *LOOK_FETCH),
         RESTART,
         *LOOK_FETCH,
     )
     test_steps_many = script(
         "safe",
-        "A long run is kept whole, and in order.",
+        "A long run is kept in full and in order.",
         A,
         *(upsert("a", f"step-{(number * 37) % 150}") for number in range(150)),
         *(UPDATE_A, STEPS("a"), upsert("a", "step-74", 2)),
@@ -320,7 +326,7 @@ class RunSuite(Suite):
     )
     test_delete_steps_alone = script(
         "safe",
-        "Steps are deleted also if their run was never created.",
+        "Steps are deleted even if their run was never created.",
         FETCH,
         CHARGE,
         DELETE_A,
@@ -330,7 +336,7 @@ class RunSuite(Suite):
     )
     test_delete_others = script(
         "safe",
-        "To delete a run touches no other.",
+        "Deleting a run affects no other.",
         *(call for one in ("a", "b", "aa", "a-b", "a.b", "A") for call in (create(one), upsert(one))),
         DELETE_A,
         *reads(["b", "aa", "a-b", "a.b", "A"]),
@@ -339,7 +345,7 @@ class RunSuite(Suite):
     )
     test_delete_then_create = script(
         "safe",
-        "A run that is created after it was deleted has no steps.",
+        "A run that is created again after a delete has no steps.",
         A,
         FETCH,
         DELETE_A,
@@ -350,21 +356,21 @@ class RunSuite(Suite):
     )
     test_delete_seen_at_once = script(
         "safe",
-        "A run that was deleted through one handle is gone for every other.",
+        "A run deleted through one handle is gone for every other.",
         *(A, FETCH, second_handle(GET("a")), second_handle(STEPS("a")), DELETE_A),
         *(second_handle(look) for look in [*LOOK_A, CHARGE]),
         *LOOK_A,
     )
     test_values_refused = script(
         "safe",
-        "NaN and infinities are refused, and change nothing.",
+        "NaN and infinities are refused and change nothing.",
         *(A, FETCH, *(call for number in NO_NUMBERS for call in _spoiled(number)), *LOOK_A),
         RESTART,
         *LOOK_A,
         fault="input",
     )
 
-    @clause("safe", "What the caller does to a step or a context after handing it over does not change what is stored.")
+    @clause("safe", "Changing a step or a context after handing it over does not change what is stored.")
     def test_aliasing_handed_over(self) -> None:
         calls = [upsert("a"), update("a")]
         with self._handles(self._home()) as handles:
@@ -375,7 +381,7 @@ class RunSuite(Suite):
                 inputs.disturb(call.args)
             self._begin(worlds).all(handles, [*(second_handle(look) for look in LOOK_FETCH), *LOOK_FETCH])
 
-    @clause("safe", "What the caller does to a step that was loaded does not change what is stored.")
+    @clause("safe", "Changing a loaded step does not change what is stored.")
     def test_aliasing_steps(self) -> None:
         with self._handles(self._home()) as handles:
             play = self._begin()
@@ -384,12 +390,12 @@ class RunSuite(Suite):
                 inputs.disturb(self._driver.call(handles[FIRST], look))
             play.all(handles, [*LOOK_FETCH, *(second_handle(look) for look in LOOK_FETCH)])
 
-    @clause("safe", "A step may have any text for an id.", "input")
+    @clause("safe", "Any text can be a step id.", "input")
     def test_ids_any_step(self) -> None:
         looks = [STEPS("a"), *(STEP("a", one) for one in inputs.GOOD_IDS)]
         self._play([*(upsert("a", one) for one in inputs.GOOD_IDS), *looks, RESTART, *looks])
 
-    @clause("safe", "Two steps of a run are never taken for one, whatever characters their ids hold.", "input")
+    @clause("safe", "Two steps of a run are never confused, whatever characters their ids contain.", "input")
     def test_ids_steps_never_collide(self) -> None:
         self._play_each(
             [upsert("a", one, 1), *looks, upsert("a", other, 2), *looks, RESTART, *looks]
@@ -397,13 +403,13 @@ class RunSuite(Suite):
             for looks in [look("a", [one, other])]
         )
 
-    @clause("safe", "Two steps never share a record, wherever run and step are cut.", "input")
+    @clause("safe", "Two steps never share a record, even if run and step are the same when joined.", "input")
     def test_ids_never_joined(self) -> None:
         for (run, step), (other, another) in _ALIKE:
             looks = [*look(run, [step]), *look(other, [another])]
             self._play([upsert(run, step, 1), *looks, upsert(other, another, 2), *looks, DELETE(run), *looks])
 
-    @clause("safe", "What cannot be an id is refused in every call, and changes nothing.", "input")
+    @clause("safe", "Every method refuses an invalid id and changes nothing.", "input")
     def test_ids_refused_everywhere(self) -> None:
         for one in inputs.BAD_IDS[:-1]:  # the last cannot be in a record
             refused = [create(one), update(one), DELETE(one), upsert(one), STEP(one, "fetch"), STEPS(one), GET(one)]
@@ -411,12 +417,12 @@ class RunSuite(Suite):
 
     test_update_stamp = timed(
         "hardened",
-        "An update sets the time of the update, exactly, and leaves that of the creation.",
+        "An update sets `updated_at` exactly and leaves `created_at` alone.",
         *(A, Tick(12.345), UPDATE_A, GET("a"), Tick(100), GET("a"), UPDATE_A, GET("a"), RESTART, GET("a")),
     )
     test_update_stamp_alone = timed(
         "hardened",
-        "Nothing but an update changes the time of the update.",
+        "Only an update sets `updated_at` to the current time.",
         *(A, UPDATE_A, Tick(50), FETCH, GET("a"), B, update("b"), DELETE("b"), Tick(50), RESTART, GET("a")),
         *(create("a", 2, updated_at=LONG_AGO), Tick(50), GET("a")),
     )

@@ -98,11 +98,11 @@ class SnapshotSuite(Suite):
     afterwards = (save("b", 9), LOAD(key("b")))
 
     test_save_steps = script(
-        "core", "A run has a snapshot for each of its super-steps.", A, LATER_A, *LOOK_A, RESTART, *LOOK_A
+        "core", "A run keeps a snapshot of each of its super-steps.", A, LATER_A, *LOOK_A, RESTART, *LOOK_A
     )
     test_latest_highest = script(
         "core",
-        "The latest snapshot is that of the highest super-step.",
+        "The latest snapshot is the one with the highest super-step.",
         save("a", 1, 0),
         *look("a", steps=[0]),
         A,
@@ -116,15 +116,19 @@ class SnapshotSuite(Suite):
         *(RESTART, LIST(WORKFLOW, "a")),
     )
     test_fork_copies = script(
-        "core", "A fork is its source in a run of its own, with the label `fork-of:` and its run.", A, FORK_A, _last
+        "core",
+        "A fork copies its source into a new run, labelled `fork-of:` and the source's run id.",
+        A,
+        FORK_A,
+        _last,
     )
     test_fork_edits = script(
-        "core", "The edits of a fork replace values, and add some.", A, FORK(key("a"), EDITS), _last, *LOOK_A
+        "core", "A fork's edits replace existing values and add new ones.", A, FORK(key("a"), EDITS), _last, *LOOK_A
     )
 
     test_save_replaces_everywhere = script(
         "safe",
-        "A snapshot with the key of an older one takes its place wherever it is asked for, whatever its time stamp.",
+        "A snapshot with the key of an older one replaces it in every read, whatever its timestamp.",
         *(A, LATER_A, save("a", 4, LATER, timestamp_ms=9)),
         *LOOK_A,
         save("a", 5, timestamp_ms=2_000),
@@ -133,18 +137,18 @@ class SnapshotSuite(Suite):
         *LOOK_A,
     )
     test_save_others = script(
-        "safe", "To save a snapshot touches no other run.", A, B, save("aa"), LATER_A, A2, *reads(["b", "aa"])
+        "safe", "Saving a snapshot affects no other run.", A, B, save("aa"), LATER_A, A2, *reads(["b", "aa"])
     )
     test_save_step_zero = script(
         "safe",
-        "Super-step 0 is one like any other.",
+        "Super-step 0 works like any other.",
         *(A, save("a", 2, 0), *LOOK_ZERO, save("a", 3, 0), *LOOK_ZERO),
         RESTART,
         *LOOK_ZERO,
     )
     test_save_any_step = script(
         "safe",
-        "A super-step is any number up to 2**64 - 1.",
+        "A super-step can be any number up to 2**64 - 1.",
         *(save("a", number, step) for number, step in enumerate([BIGGEST, 2**53, 2**63, BIGGEST - 1, 2**53 + 1], 1)),
         *look("a", steps=[BIGGEST, BIGGEST - 1, 2**53 + 1]),
         RESTART,
@@ -152,39 +156,39 @@ class SnapshotSuite(Suite):
     )
     test_load_exact = script(
         "safe",
-        "Nothing is loaded for a super-step that was not saved.",
+        "Loading a super-step that was not saved returns nothing.",
         A,
         LATER_A,
         *look("a", steps=[0, 1, 3, 9, 11]),
     )
     test_latest_not_last_saved = script(
         "safe",
-        "The latest snapshot need not be the one that was saved last, nor the one with the latest time stamp.",
+        "The latest snapshot need not be the last one saved, nor the one with the latest timestamp.",
         *(LATER_A, A, *LOOK_A, save("a", 9), *LOOK_A),
         RESTART,
         *LOOK_A,
     )
     test_list_ordered = script(
         "safe",
-        "Snapshots are listed in the order of their super-steps, as numbers, in whatever order they were saved.",
+        "Snapshots are listed in the numeric order of their super-steps, whatever order they were saved in.",
         *(save("a", 100 - step, step) for step in (9, 100, 10, 1, 11, 0)),
         LIST(WORKFLOW, "a"),
         *(save("a", 2, 10), LIST(WORKFLOW, "a")),
     )
     test_list_ordered_after_restart = script(
         "safe",
-        "Snapshots are listed in the order of their super-steps after a restart, and after saves that follow.",
+        "Snapshots are listed in the order of their super-steps after a restart and after later saves.",
         *(LATER_A, save("a", 1, 9), A, RESTART, LIST(WORKFLOW, "a"), save("a", 1, 1), LIST(WORKFLOW, "a")),
     )
     test_list_stamps = script(
         "safe",
-        "A listing shows the time stamps that the snapshots came with.",
+        "A listing shows the timestamps that the snapshots were saved with.",
         *(save("a", 1, step, timestamp_ms=stamp) for step, stamp in enumerate([7, 2**63 - 1, 0, -5])),
         *(LIST(WORKFLOW, "a"), RESTART, LIST(WORKFLOW, "a")),
     )
     test_list_many = script(
         "safe",
-        "A long run is kept whole.",
+        "A long run is kept in full.",
         *(save("a", 1, (step * 37) % 150) for step in range(150)),
         *look("a", steps=[0, 64, 149]),
         *(save("a", 2, 64), RESTART),
@@ -192,14 +196,14 @@ class SnapshotSuite(Suite):
     )
     test_workflows_apart = script(
         "safe",
-        "Two workflows may have runs of the same id, which have nothing to do with each other.",
+        "Two workflows may have runs with the same id, independent of each other.",
         *(A, save("a", 2, STEP, "other"), save("a", 3, LATER, "other")),
         *(*LOOK_A, *look("a", "other"), *look("a", "third")),
         *(A2, RESTART),
         *(*LOOK_A, *look("a", "other")),
     )
     test_fork_one_snapshot = script(
-        "safe", "A fork holds one snapshot, at the super-step of its source.", A, LATER_A, FORK_A, _last, *LOOK_A
+        "safe", "A fork holds one snapshot, at its source's super-step.", A, LATER_A, FORK_A, _last, *LOOK_A
     )
     test_fork_any_step = script(
         "safe",
@@ -208,11 +212,11 @@ class SnapshotSuite(Suite):
         lambda made: look(made[-1], steps=[0, STEP]),
     )
     test_fork_source_untouched = script(
-        "safe", "A fork changes nothing in its source.", A, LATER_A, FORK(key("a"), EDITS), *LOOKS, RESTART, *LOOKS
+        "safe", "Forking changes nothing in the source.", A, LATER_A, FORK(key("a"), EDITS), *LOOKS, RESTART, *LOOKS
     )
     test_fork_apart = script(
         "safe",
-        "What becomes of the source afterwards does not show in the fork, nor the other way round.",
+        "Later changes to the source do not show in the fork, nor the other way round.",
         *(A, FORK_A, A2, LATER_A, _last),
         lambda made: [save(made[0], 8), save(made[0], 9, 11)],
         *LOOK_A,
@@ -220,15 +224,15 @@ class SnapshotSuite(Suite):
     )
     test_fork_goes_on = script(
         "safe",
-        "The run of a fork goes on like any other.",
+        "A forked run continues like any other.",
         *(A, FORK_A, lambda made: [save(made[0], 8, LATER)], _last, RESTART, _last),
     )
     test_fork_survives_restart = script(
-        "safe", "A restart loses no fork.", A, FORK_A, FORK(key("a"), EDITS), RESTART, lambda made: reads(made)
+        "safe", "Forks survive a restart.", A, FORK_A, FORK(key("a"), EDITS), RESTART, lambda made: reads(made)
     )
     test_fork_seen_by_others = script(
         "safe",
-        "A fork made through one handle is seen through every other, which can fork it in its turn.",
+        "A fork made through one handle is visible through every other, which can fork it again.",
         *(
             A,
             FORK_A,
@@ -239,7 +243,7 @@ class SnapshotSuite(Suite):
     )
     test_fork_newest_source = script(
         "safe",
-        "A fork is of what was saved last, through whatever handle.",
+        "A fork copies what was saved last, whichever handle saved it.",
         A,
         FORK_A,
         second_handle(A2),
@@ -248,30 +252,30 @@ class SnapshotSuite(Suite):
     )
     test_fork_of_fork = script(
         "safe",
-        "A fork of a fork is labelled with the run that it was forked from.",
+        "A fork of a fork is labelled with the run it was forked from.",
         *(A, FORK(key("a"), EDITS), lambda made: [FORK(key(made[0]), [("n", 7)])], _last, lambda made: look(made[0])),
     )
     test_fork_new_id = script(
         "safe",
-        "Each fork has an id that no run had before.",
+        "Each fork gets an id that no run has had before.",
         *(A, B, FORK_A, FORK_A, second_handle(FORK_A), FORK(key("b")), FORK(key("a"), EDITS)),
         lambda made: reads(made),
     )
     test_fork_new_id_after_restart = script(
         "safe",
-        "A fork after a restart has an id that no run had before.",
+        "A fork after a restart gets an id that no run has had before.",
         *(A, FORK_A, RESTART, FORK_A, RESTART, FORK_A, lambda made: reads(made)),
     )
     test_fork_workflow = script(
         "safe",
-        "A fork belongs to the workflow of its source.",
+        "A fork belongs to its source's workflow.",
         *(A, save("a", 2, workflow_id="other"), FORK(key("a", workflow_id="other"))),
         lambda made: [*look(made[0], "other"), *look(made[0])],
         *LOOK_A,
     )
     test_fork_missing = script(
         "safe",
-        "A fork of a snapshot that is not there is an error, and changes nothing.",
+        "Forking a missing snapshot is an error and changes nothing.",
         *(FORK_A, *LOOK_A, A, FORK(key("a", 3)), FORK(key("a", 0)), FORK(key("b"), EDITS), FORK(key("a", 2, "other"))),
         *(*LOOKS, *look("a", "other", [0, 2, 3])),
         RESTART,
@@ -279,7 +283,7 @@ class SnapshotSuite(Suite):
     )
     test_fork_edits_mapping = script(
         "safe",
-        "Edits may be pairs, or a mapping; the last of several counts.",
+        "Edits may be pairs or a mapping; the last edit of a value wins.",
         A,
         FORK(key("a"), dict(EDITS)),
         _last,
@@ -287,7 +291,7 @@ class SnapshotSuite(Suite):
     )
     test_fork_edits_falsy = script(
         "safe",
-        "An edit may set a value that is false, or empty.",
+        "An edit may set a false or empty value.",
         *(
             A,
             FORK(key("a"), [("n", 0), ("messages", None), ("no", False), ("", ""), ("list", []), ("dict", {})]),
@@ -297,7 +301,7 @@ class SnapshotSuite(Suite):
     )
     test_fork_edits_refused = script(
         "safe",
-        "Edits that no snapshot can hold are refused, and change nothing.",
+        "Edits that no snapshot can hold are refused and change nothing.",
         *(A, *(FORK(key("a"), [("n", number)]) for number in NO_NUMBERS), *LOOK_A),
         RESTART,
         *LOOK_A,
@@ -305,14 +309,14 @@ class SnapshotSuite(Suite):
     )
     test_values_refused = script(
         "safe",
-        "NaN and infinities are refused, and change nothing.",
+        "NaN and infinities are refused and change nothing.",
         *(_spoiled(math.nan), *LOOK_A, A, *(_spoiled(number) for number in NO_NUMBERS), *LOOK_A),
         RESTART,
         *LOOK_A,
         fault="input",
     )
 
-    @clause("safe", "The error for a source that is not there names it: run#step.")
+    @clause("safe", "The error for a missing source names it as run#step.")
     def test_fork_missing_named(self) -> None:
         call = FORK(key("a", 7))
         with self._handles(self._home()) as handles:
@@ -325,7 +329,7 @@ class SnapshotSuite(Suite):
                     return
         raise Violation(f"{self._title}\n\n{call_in_words(call)} {told}\n    expected: an error that says 'a#7'")
 
-    @clause("safe", "What the caller does to the edits of a fork afterwards does not change the fork.")
+    @clause("safe", "Changing the edits after forking does not change the fork.")
     def test_aliasing_edits(self) -> None:
         call = FORK(key("a"), [("n", {"list": [1]}), ("new", [{}])])
         with self._handles(self._home()) as handles:
@@ -336,9 +340,7 @@ class SnapshotSuite(Suite):
             looks = _last(play.made)
             self._begin(worlds).all(handles, [*(second_handle(look) for look in looks), *looks])
 
-    @clause(
-        "safe", "What the caller does to a fork that was loaded does not change its source, nor the other way round."
-    )
+    @clause("safe", "Changing a loaded fork does not change its source, nor the other way round.")
     def test_aliasing_forked(self) -> None:
         with self._handles(self._home()) as handles:
             play = self._begin()
@@ -348,18 +350,20 @@ class SnapshotSuite(Suite):
                 inputs.disturb(self._driver.call(handles[FIRST], look))
             play.all(handles, [*looks, *(second_handle(look) for look in looks)])
 
-    @clause("safe", "A workflow may have any text for an id.", "input")
+    @clause("safe", "Any text can be a workflow id.", "input")
     def test_ids_any_workflow(self) -> None:
         for one in inputs.GOOD_IDS:
             self._play([save("a", 1, STEP, one), *look("a", one), RESTART, *look("a", one)])
 
-    @clause("safe", "Two keys never share a snapshot, wherever workflow, run and step are cut.", "input")
+    @clause(
+        "safe", "Two keys never share a snapshot, even if workflow, run and step are the same when joined.", "input"
+    )
     def test_ids_never_joined(self) -> None:
         for (workflow, run, step), (other, another, last) in _ALIKE:
             looks = [*look(run, workflow, [step]), *look(another, other, [last])]
             self._play([save(run, 1, step, workflow), *looks, save(another, 2, last, other), *looks, RESTART, *looks])
 
-    @clause("safe", "What cannot be an id is refused in every call, and changes nothing.", "input")
+    @clause("safe", "Every method refuses an invalid id and changes nothing.", "input")
     def test_ids_refused_everywhere(self) -> None:
         for one in inputs.BAD_IDS[:-1]:  # the last cannot be in a key
             for bad in (key(one), key("a", STEP, one)):
@@ -375,7 +379,7 @@ class SnapshotSuite(Suite):
 
     test_fork_stamp = timed(
         "hardened",
-        "The time stamp of a fork is the time at which it was made.",
+        "A fork's timestamp is the time it was made.",
         *(A, Tick(12.345), FORK_A, _last, Tick(100), _last, RESTART, _last, FORK_A, _last),
         *LOOK_A,
     )
