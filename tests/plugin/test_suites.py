@@ -321,7 +321,7 @@ def test_an_error_is_shown_at_its_line_and_after_which_calls(pytester: pytest.Py
         [
             ">*raise OSError(5, 'no disk')*",
             "E   OSError: [[]Errno 5[]] no disk",
-            "E   paused.complete.ends: A completed run is gone: no recovery brings it back.",
+            "E   paused.complete.ends: A completed run is gone; recovery does not bring it back.",
             "E   store.save(samples.paused('a'))",
             "E   store.claim('a') -> *",
             "E   store.complete('a') raised OSError",

@@ -141,7 +141,7 @@ def test_a_violation_is_told_in_full(capsys: pytest.CaptureFixture[str]) -> None
     _, row, _, title, promise, *case = capsys.readouterr().out.splitlines()
     assert cells(row) == ["mine:Unsorted", "1/2", "-", "-", "1", "0", "0", "0"]
     assert title == "--- mine:Unsorted: paused.list.sorted fails ---"
-    assert promise == "paused.list.sorted: All paused runs are listed, sorted."
+    assert promise == "paused.list.sorted: All paused runs are listed in sorted order."
     assert case[1].startswith("store.save(samples.paused(")
     assert any(line.startswith("    expected: [") for line in case)
 
@@ -260,7 +260,7 @@ def test_progress_is_shown_on_a_terminal(tmp_path: Path) -> None:
 def test_clauses_are_listed_with_level_fault_and_promise(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["clauses", "paused"]) == 0
     lines = capsys.readouterr().out.splitlines()
-    assert ["paused.claim.one-winner", "safe", "none", "Of several claims of a run one gets it."] in map(cells, lines)
+    assert ["paused.claim.one-winner", "safe", "none", "Of several claims on a run, exactly one wins."] in map(cells, lines)
     assert all(line.startswith("paused.") for line in lines)
 
 
