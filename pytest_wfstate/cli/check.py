@@ -15,7 +15,7 @@ from pytest_wfstate.cli.sessions import Session
 from pytest_wfstate.errors import WfstateError
 from pytest_wfstate.suites import SUITES, Suite
 from pytest_wfstate.suites.clauses import Clause, clauses
-from pytest_wfstate.zoo import Animal
+from pytest_wfstate.zoo import KnownBadStore
 from pytest_wfstate.zoo.suites import suite_of
 
 _FILE = """
@@ -95,9 +95,9 @@ class {name}(pkgutil.resolve_name({target!r})):
 _ZOO = """
 from pytest_wfstate.suites import SUITES
 from pytest_wfstate.zoo.suites import suite_of
-from pytest_wfstate.zoo import ANIMALS
+from pytest_wfstate.zoo import KNOWN_BAD_STORES
 
-for animal in ANIMALS:
+for animal in KNOWN_BAD_STORES:
     if animal.name in {names!r}:
         suite = suite_of(animal, SUITES)
         suite.known_failures = suite.known_failures if {knows} else {{}}
@@ -161,7 +161,7 @@ def shipped() -> list[str]:
     return [f"{contract}.{backend}" for backend in _BACKENDS for contract in SUITES]
 
 
-def animals(some: Sequence[Animal], *, full: bool) -> Session:
+def animals(some: Sequence[KnownBadStore], *, full: bool) -> Session:
     """Make a session of animals: on the clauses that each is said to break, or on all."""
     suites = {animal: suite_of(animal, SUITES) for animal in some}
     tests = tuple(

@@ -19,7 +19,7 @@ from pytest_wfstate.report.progress import Progress
 from pytest_wfstate.report.scorecard import scorecard, violations
 from pytest_wfstate.suites import SUITES
 from pytest_wfstate.suites.clauses import LEVELS, MEDIA
-from pytest_wfstate.zoo import ANIMALS, Animal
+from pytest_wfstate.zoo import KNOWN_BAD_STORES, KnownBadStore
 from pytest_wfstate.zoo.suites import suite_of
 
 CLEAN, VIOLATED, UNUSABLE = 0, 1, 2
@@ -103,7 +103,7 @@ def _clauses(asked: argparse.Namespace) -> int:
 
 
 def _zoo(asked: argparse.Namespace) -> int:
-    own = [animal for animal in ANIMALS if asked.contract in (None, animal.contract)]
+    own = [animal for animal in KNOWN_BAD_STORES if asked.contract in (None, animal.contract)]
     some = [animal for animal in own if not asked.names or animal.name.startswith(tuple(asked.names))]
     if not some:
         raise Unusable(
@@ -130,7 +130,7 @@ def _zoo(asked: argparse.Namespace) -> int:
     return CLEAN if is_clean else VIOLATED
 
 
-def _matrix(some: Sequence[Animal], found: dict[str, dict[str, str]], *, is_whole: bool) -> int:
+def _matrix(some: Sequence[KnownBadStore], found: dict[str, dict[str, str]], *, is_whole: bool) -> int:
     """Show what became of every clause; `is_whole` says that no animal of these contracts was left out."""
     contracts = [contract for contract in SUITES if any(animal.contract == contract for animal in some)]
     wrong = differences(some, found)
@@ -143,7 +143,7 @@ def _matrix(some: Sequence[Animal], found: dict[str, dict[str, str]], *, is_whol
     return VIOLATED if wrong else CLEAN
 
 
-def _sessions(some: Sequence[Animal], *, full: bool) -> list[Session]:
+def _sessions(some: Sequence[KnownBadStore], *, full: bool) -> list[Session]:
     """Share the animals out: if each takes long, a few to a session, so that all processes have work to the end."""
     number = math.ceil(len(some) / _FEW) if full else min(len(some), os.cpu_count() or 1)
     return [animals(some[first::number], full=full) for first in range(number)]

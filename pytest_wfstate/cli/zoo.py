@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from pytest_wfstate.suites.clauses import Clause
-from pytest_wfstate.zoo import Animal
+from pytest_wfstate.zoo import KnownBadStore
 
 Results = Mapping[str, Mapping[str, str]]
 """What became of each clause, for each animal."""
@@ -16,7 +16,7 @@ Results = Mapping[str, Mapping[str, str]]
 class Tour:
     """Tells of each animal as soon as all clauses have seen it that should catch it."""
 
-    def __init__(self, animals: Sequence[Animal], names: Mapping[str, str], say: Callable[[str], None]) -> None:
+    def __init__(self, animals: Sequence[KnownBadStore], names: Mapping[str, str], say: Callable[[str], None]) -> None:
         self._waiting = {animal.name: animal for animal in animals}
         self._names = names
         self._say = say
@@ -39,7 +39,7 @@ class Tour:
         self._say(caught(self._waiting.pop(name), self.results[name]) + "\n")
 
 
-def caught(animal: Animal, results: Mapping[str, str]) -> str:
+def caught(animal: KnownBadStore, results: Mapping[str, str]) -> str:
     """Tell an animal's story, and which clauses caught it."""
     by = [clause for clause in animal.breaks if results.get(clause) == "known"]
     others = {clause: results.get(clause, "not run") for clause in animal.breaks if clause not in by}
@@ -49,12 +49,12 @@ def caught(animal: Animal, results: Mapping[str, str]) -> str:
     return "\n".join([animal.name, *story, *told, *missed])
 
 
-def is_caught(animal: Animal, results: Mapping[str, str]) -> bool:
+def is_caught(animal: KnownBadStore, results: Mapping[str, str]) -> bool:
     """Tell whether all clauses caught it that should."""
     return bool(animal.breaks) and all(results.get(clause) == "known" for clause in animal.breaks)
 
 
-def count(animals: Sequence[Animal], results: Results) -> tuple[str, bool]:
+def count(animals: Sequence[KnownBadStore], results: Results) -> tuple[str, bool]:
     """Say how many animals were caught, and tell whether none got away."""
     caught_ones = [animal for animal in animals if is_caught(animal, results[animal.name])]
     untried = [animal for animal in animals if _has_no_server(animal, results[animal.name])]
@@ -66,11 +66,11 @@ def count(animals: Sequence[Animal], results: Results) -> tuple[str, bool]:
     return "\n".join(lines), len(caught_ones) + len(untried) == len(animals)
 
 
-def _has_no_server(animal: Animal, results: Mapping[str, str]) -> bool:
+def _has_no_server(animal: KnownBadStore, results: Mapping[str, str]) -> bool:
     return animal.server is not None and all(results.get(clause) == "skipped" for clause in animal.breaks)
 
 
-def matrix(animals: Sequence[Animal], clauses: Sequence[Clause], results: Results) -> str:
+def matrix(animals: Sequence[KnownBadStore], clauses: Sequence[Clause], results: Results) -> str:
     """Show animals against clauses: the clauses are numbered, as there is no room for their names."""
     width = max((len(animal.name) for animal in animals), default=0)
     legend = [f"{number:>3}  {clause.id}" for number, clause in enumerate(clauses, 1)]
@@ -88,7 +88,7 @@ KEY = """x broken, as said   . kept   ! broken, and not said   o kept, and said 
 ~ found by chance, as random calls and storms may or may not   ? not measured   - skipped"""
 
 
-def _mark(animal: Animal, clause: str, result: str) -> str:
+def _mark(animal: KnownBadStore, clause: str, result: str) -> str:
     problem = _problem(animal, clause, result)
     if problem:
         return problem
@@ -97,7 +97,7 @@ def _mark(animal: Animal, clause: str, result: str) -> str:
     return {"passed": ".", "not measured": "?"}.get(result, "-")
 
 
-def _problem(animal: Animal, clause: str, result: str) -> str:
+def _problem(animal: KnownBadStore, clause: str, result: str) -> str:
     """Tell how what a clause came to differs from what is said of an animal, if it does.
 
     Whether random calls or a storm meet a bug is a matter of luck. So an animal names such a clause only if hardly
@@ -113,7 +113,7 @@ BY_CHANCE = (".random.calls", ".server.killed")
 """How the ids of clauses end that find a bug by chance."""
 
 
-def differences(animals: Sequence[Animal], results: Results) -> list[str]:
+def differences(animals: Sequence[KnownBadStore], results: Results) -> list[str]:
     """Tell where animals break other clauses than they say."""
     return [line for animal in animals for line in _differences(animal, results[animal.name])]
 
@@ -121,13 +121,13 @@ def differences(animals: Sequence[Animal], results: Results) -> list[str]:
 _PROBLEMS = {"o": "is said to break, and does not,", "!": "breaks, and is not said to,"}
 
 
-def _differences(animal: Animal, found: Mapping[str, str]) -> list[str]:
+def _differences(animal: KnownBadStore, found: Mapping[str, str]) -> list[str]:
     asked = dict.fromkeys([*animal.breaks, *found])
     problems = {clause: _problem(animal, clause, found.get(clause, "")) for clause in asked}
     return [f"{animal.name} {_PROBLEMS[problem]} {clause}" for clause, problem in problems.items() if problem]
 
 
-def without_animal(animals: Sequence[Animal], clauses: Sequence[Clause]) -> list[str]:
+def without_animal(animals: Sequence[KnownBadStore], clauses: Sequence[Clause]) -> list[str]:
     """Tell which clauses no animal is said to break."""
     broken = {clause for animal in animals for clause in animal.breaks}
     return [f"no animal breaks {clause.id}" for clause in clauses if clause.id not in broken]

@@ -1,14 +1,14 @@
-"""The zoo: stores that are known to be bad, each with its story and the clauses it breaks.
+"""The zoo: known-bad stores, each with its story and the clauses that it breaks.
 
-It shows that the suites have teeth. Every animal is a few lines over a store that is right.
+It proves that the suites catch real bugs. Every known-bad store is a few lines on top of a correct one.
 """
 
-from pytest_wfstate.zoo import claims, effects, forks, paused, races, recoveries, resume, runs, snapshots, traits
-from pytest_wfstate.zoo.base import ANIMALS, Animal
+from pytest_wfstate.zoo import claims, effects, forks, paused, races, recoveries, resume, runs, shared_bugs, snapshots
+from pytest_wfstate.zoo.base import KNOWN_BAD_STORES, KnownBadStore
 
 __all__ = [
-    "ANIMALS",
-    "Animal",
+    "KNOWN_BAD_STORES",
+    "KnownBadStore",
     "claims",
     "effects",
     "forks",
@@ -17,6 +17,6 @@ __all__ = [
     "recoveries",
     "resume",
     "runs",
+    "shared_bugs",
     "snapshots",
-    "traits",
 ]

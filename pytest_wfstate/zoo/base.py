@@ -1,34 +1,34 @@
-"""An animal: a store that is known to be bad, and in what way."""
+"""A known-bad store: a store class with a bug, its story, and the clauses that it breaks."""
 
 from __future__ import annotations
 
 import dataclasses
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
 from pytest_wfstate.stores import redis
-from pytest_wfstate.zoo.json_stores import STORES
+from pytest_wfstate.zoo.correct_stores import CORRECT_STORES
 
 S = TypeVar("S", bound=type)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Animal:
+class KnownBadStore:
     """A store with a bug, its story, and the clauses that it breaks."""
 
     name: str
     contract: str
     story: str
     breaks: tuple[str, ...]
-    """All clauses that it breaks, by id."""
+    """The ids of all clauses that it breaks."""
     open: Callable[..., Any]
-    """Opens it at its home, a folder; or on a server, of which it takes the URL and a `prefix` of its own."""
+    """Opens it in its home, a folder; or on a server, given the server's URL and a `prefix` of its own."""
     server: str | None = None
-    """The fixture that gives the server it is on."""
+    """The fixture of the server that it needs, if any."""
 
 
-ANIMALS: list[Animal] = []
+KNOWN_BAD_STORES: list[KnownBadStore] = []
 
 
 _ON_REDIS: dict[str, type] = {
@@ -40,43 +40,40 @@ _ON_REDIS: dict[str, type] = {
 }
 
 
-def animal(contract: str, *breaks: str, server: str | None = None) -> Callable[[S], S]:
-    """Take a store class into the zoo: its docstring is its story.
+def known_bad(contract: str, *breaks: str, server: str | None = None) -> Callable[[S], S]:
+    """Register a store class as known to be bad; its docstring is its story.
 
-    `breaks` names the clauses without the contract, one or several in a string: `"claim.one-winner claim.takes"`.
+    `breaks` names clauses without their contract, one or several in a string: `"claim.one-winner claim.takes"`.
     """
 
-    def take(store: S) -> S:
+    def register(store: S) -> S:
         name = re.sub(r"(?<!^)(?=[A-Z])", "-", store.__name__).lower()
         story = " ".join((store.__doc__ or "").split())
-        ANIMALS.append(Animal(f"{contract}.{name}", contract, story, _ids(contract, breaks), store, server))
+        clause_ids = tuple(f"{contract}.{clause}" for clause in " ".join(breaks).split())
+        KNOWN_BAD_STORES.append(KnownBadStore(f"{contract}.{name}", contract, story, clause_ids, store, server))
         return store
 
-    return take
+    return register
 
 
-def trait(**breaks: str) -> Callable[[S], S]:
-    """Take a bug into the zoo that stores of several contracts can have: each contract that is named gets an animal.
+def shared_bug(**breaks: str) -> Callable[[S], S]:
+    """Register a bug that stores of several contracts share: a known-bad store for each contract named.
 
-    The class is mixed into the store of the contract; its docstring is the story of them all.
+    The class is mixed into the correct store of each contract; its docstring is the story of them all.
     """
-    return _mixed_into(STORES, breaks)
+    return _mixed_into(CORRECT_STORES, breaks)
 
 
-def trait_on_redis(server: str = "redis_server", **breaks: str) -> Callable[[S], S]:
-    """Take a bug into the zoo that stores on a Redis server can have."""
+def shared_bug_on_redis(server: str = "redis_server", **breaks: str) -> Callable[[S], S]:
+    """Register a bug that stores on a Redis server share."""
     return _mixed_into(_ON_REDIS, breaks, server)
 
 
 def _mixed_into(stores: Mapping[str, type], breaks: Mapping[str, str], server: str | None = None) -> Callable[[S], S]:
-    def take(bug: S) -> S:
-        for contract, some in breaks.items():
-            mixed = type(bug.__name__, (bug, stores[contract]), {"__doc__": bug.__doc__})
-            animal(contract, some, server=server)(mixed)
+    def register(bug: S) -> S:
+        for contract, clauses in breaks.items():
+            store = type(bug.__name__, (bug, stores[contract]), {"__doc__": bug.__doc__})
+            known_bad(contract, clauses, server=server)(store)
         return bug
 
-    return take
-
-
-def _ids(contract: str, breaks: Sequence[str]) -> tuple[str, ...]:
-    return tuple(f"{contract}.{one}" for some in breaks for one in some.split())
+    return register

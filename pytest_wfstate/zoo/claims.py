@@ -5,11 +5,11 @@ from __future__ import annotations
 from pytest_wfstate.contracts.paused import PausedWorkflow
 from pytest_wfstate.errors import CorruptRecord, NotFound
 from pytest_wfstate.stores.file import FilePausedStore
-from pytest_wfstate.stores.file.paused import INFLIGHT, PAUSED, _stem
-from pytest_wfstate.zoo.base import animal
+from pytest_wfstate.stores.file.paused import INFLIGHT, PAUSED, run_stem
+from pytest_wfstate.zoo.base import known_bad
 
 
-@animal(
+@known_bad(
     "paused",
     "claim.takes recover.rearms claim.one-winner claim.leaves-winner claim.keeps-record claim.replaces claim.others",
     "save.after-end recover.paused-again recover.once recover.all complete.leaves-paused complete.paused-again",
@@ -20,7 +20,7 @@ from pytest_wfstate.zoo.base import animal
     "race.killed-claim race.killed-complete race.killed-recover race.killed-remove",
 )
 class ClaimOnlyReads(FilePausedStore):
-    """A claim gives the record and leaves it paused: it is to be removed when the work is done. Two workers do it."""
+    """A claim returns the record but leaves the run paused until the work is done. Two workers do the same work."""
 
     def claim(self, run_id: str) -> PausedWorkflow | None:
         return self.load(run_id)
@@ -29,7 +29,7 @@ class ClaimOnlyReads(FilePausedStore):
         self.remove(run_id)
 
 
-@animal(
+@known_bad(
     "paused",
     "recover.rearms claim.leaves-winner claim.keeps-record claim.replaces claim.others save.after-end",
     "recover.paused-again recover.once recover.all complete.others complete.own-again values.unknown",
@@ -39,7 +39,7 @@ class ClaimOnlyReads(FilePausedStore):
     "race.killed-save race.killed-claim race.killed-complete race.killed-recover race.killed-remove",
 )
 class ClaimDeletes(FilePausedStore):
-    """A claim takes the record out of the store, as out of a queue. If the worker dies, the run is lost."""
+    """A claim takes the record out of the store, as if from a queue. If the worker dies, the run is lost."""
 
     def claim(self, run_id: str) -> PausedWorkflow | None:
         paused = self.load(run_id)
@@ -47,29 +47,29 @@ class ClaimDeletes(FilePausedStore):
         return paused
 
 
-@animal(
+@known_bad(
     "paused",
     "claim.leaves-winner errors.claim errors.complete race.claim-recover race.complete-recover race.recover-recover",
     "race.killed-claim race.killed-complete race.killed-recover",
 )
 class LoserDropsTheClaim(FilePausedStore):
-    """A claim first removes an old marker as stale.
+    """A claim first removes any existing marker as stale.
 
-    Who comes too late removes the marker of the worker that won, and with it the only copy of the record.
+    The loser of a race removes the winner's marker, and with it the only copy of the record.
     """
 
     def claim(self, run_id: str) -> PausedWorkflow | None:
-        (self.directory / (_stem(run_id) + INFLIGHT)).unlink(missing_ok=True)
+        (self.directory / (run_stem(run_id) + INFLIGHT)).unlink(missing_ok=True)
         return super().claim(run_id)
 
 
-@animal(
+@known_bad(
     "paused",
     "claim.missing claim.one-winner claim.leaves-winner race.claim-recover race.claim-remove race.complete-remove",
     "race.recover-recover race.recover-remove race.killed-claim race.killed-complete race.killed-recover",
 )
 class ClaimOfNothingIsAnError(FilePausedStore):
-    """To claim a run that is not paused is an error. Every worker that loses a race fails."""
+    """Claiming a run that is not paused raises an error. Every worker that loses a race fails."""
 
     def claim(self, run_id: str) -> PausedWorkflow | None:
         claimed = super().claim(run_id)
@@ -78,11 +78,11 @@ class ClaimOfNothingIsAnError(FilePausedStore):
         return claimed
 
 
-@animal("paused", "complete.own-again")
+@known_bad("paused", "complete.own-again")
 class ClaimKeepsItsFirstToken(FilePausedStore):
-    """A handle keeps the token of its first claim of a run.
+    """A handle keeps the token of its first claim on a run.
 
-    When it claims the run again, it is a stranger to its own claim, and cannot complete it.
+    After it claims the run again, it does not recognize its own claim and cannot complete it.
     """
 
     def claim(self, run_id: str) -> PausedWorkflow | None:
@@ -93,29 +93,29 @@ class ClaimKeepsItsFirstToken(FilePausedStore):
         return claimed
 
 
-@animal(
+@known_bad(
     "paused",
     "claim.others complete.others ids.claims-never-collide race.save-claim race.save-complete race.save-recover",
     "race.claim-recover race.complete-recover race.recover-recover",
 )
 class ClaimTakesAllThatBeginAlike(FilePausedStore):
-    """A claim moves every file that begins with the id. `run-1` takes `run-10` along, which nobody works on."""
+    """A claim moves every file whose name starts with the id.
+
+    Claiming `run-1` also takes `run-10`, which no worker is working on.
+    """
 
     def claim(self, run_id: str) -> PausedWorkflow | None:
         claimed = super().claim(run_id)
-        for other in [one for one in self.list() if claimed and one.startswith(run_id)]:
+        for other in [paused for paused in self.list() if claimed and paused.startswith(run_id)]:
             super().claim(other)
         return claimed
 
 
-@animal(
-    "paused",
-    "complete.not-anothers complete.not-anothers-after-save race.complete-recover",
-)
+@known_bad("paused", "complete.not-anothers complete.not-anothers-after-save race.complete-recover")
 class CompleteFreesTheClaimOfAnother(FilePausedStore):
-    """Whoever completes a run drops its marker.
+    """Completing a run drops its marker, whoever made it.
 
-    A worker that was thought dead completes late, and the worker that took over has no claim any more.
+    A worker presumed dead completes late, and the worker that took over loses its claim.
     """
 
     def complete(self, run_id: str) -> None:
@@ -123,72 +123,69 @@ class CompleteFreesTheClaimOfAnother(FilePausedStore):
         super().complete(run_id)
 
 
-@animal(
-    "paused",
-    "complete.after-restart race.complete-recover race.killed-complete",
-)
+@known_bad("paused", "complete.after-restart race.complete-recover race.killed-complete")
 class CompleteNeedsTheClaim(FilePausedStore):
-    """A handle completes only what it has claimed itself.
+    """A handle completes only the runs that it claimed itself.
 
-    A worker that was restarted cannot finish up, and the run is done once more.
+    A restarted worker cannot complete its run, which is then done a second time.
     """
 
     def complete(self, run_id: str) -> None:
         if run_id in self._claimed:
             super().complete(run_id)
         else:
-            _stem(run_id)
+            run_stem(run_id)
 
 
-@animal(
+@known_bad(
     "paused",
     "complete.idempotent complete.leaves-paused ids.claims-never-collide race.complete-recover race.complete-remove",
     "race.killed-complete",
 )
 class CompleteTwiceIsAnError(FilePausedStore):
-    """To complete what is not in flight is an error. A worker that repeats the call after a lost answer fails."""
+    """Completing a run that is not in flight raises an error. A worker that retries after a lost response fails."""
 
     def complete(self, run_id: str) -> None:
-        if not (self.directory / (_stem(run_id) + INFLIGHT)).exists():
+        if not (self.directory / (run_stem(run_id) + INFLIGHT)).exists():
             raise NotFound(f"run {run_id!r} is not in flight")
         super().complete(run_id)
 
 
-@animal(
+@known_bad(
     "paused",
     "complete.ends complete.idempotent complete.after-restart complete.others complete.own-again ids.claimed",
     "race.killed-complete race.killed-remove",
 )
 class CompleteForgets(FilePausedStore):
-    """A handle notes that a run is done, and leaves the marker to be cleaned up some day.
+    """Completing a run only clears the handle's memory; its marker is left for a later cleanup.
 
-    Before that, a recovery brings the run back.
+    Until then, recovery brings the run back.
     """
 
     def complete(self, run_id: str) -> None:
-        _stem(run_id)
+        run_stem(run_id)
         self._claimed.pop(run_id, None)
 
 
-@animal(
+@known_bad(
     "paused",
     "complete.leaves-paused complete.paused-again ids.claims-never-collide kill.complete power.complete",
     "errors.complete race.save-complete race.complete-recover",
 )
 class CompleteRemoves(FilePausedStore):
-    """A completed run is removed altogether. One that has paused again at its next stage is lost."""
+    """Completing a run removes it altogether. A run that has paused again at its next stage is lost."""
 
     def complete(self, run_id: str) -> None:
         super().complete(run_id)
-        if run_id not in self._claimed or not (self.directory / (_stem(run_id) + INFLIGHT)).exists():
-            (self.directory / (_stem(run_id) + PAUSED)).unlink(missing_ok=True)
+        if run_id not in self._claimed or not (self.directory / (run_stem(run_id) + INFLIGHT)).exists():
+            (self.directory / (run_stem(run_id) + PAUSED)).unlink(missing_ok=True)
 
 
-@animal("paused", "complete.others ids.claims-never-collide")
+@known_bad("paused", "complete.others ids.claims-never-collide")
 class CompleteFreesTheWorker(FilePausedStore):
-    """A worker has one claim at a time, so completing a run clears all claims of the handle.
+    """Completing a run clears all claims of the handle, as if a worker could only have one.
 
-    The other runs that it had taken are lost.
+    The other runs that it had claimed are lost.
     """
 
     def complete(self, run_id: str) -> None:
@@ -196,15 +193,15 @@ class CompleteFreesTheWorker(FilePausedStore):
             super().complete(claimed)
 
 
-@animal("paused", "corrupt.claim")
+@known_bad("paused", "corrupt.claim")
 class CorruptIsStuck(FilePausedStore):
     """A claim moves the file before it reads it.
 
-    A record that cannot be read ends up in flight: it counts as claimed, and every recovery brings it back.
+    An unreadable record ends up in flight: it counts as claimed, and every recovery brings it back.
     """
 
     def claim(self, run_id: str) -> PausedWorkflow | None:
-        run = _stem(run_id)
+        run = run_stem(run_id)
         try:
             return super().claim(run_id)
         except CorruptRecord:

@@ -11,22 +11,22 @@ from pytest_wfstate.contracts.effects import SideEffectRecord, WorkflowCheckpoin
 from pytest_wfstate.contracts.ids import check_id
 from pytest_wfstate.stores.base import threaded
 from pytest_wfstate.stores.file import FileEffectStore
-from pytest_wfstate.stores.file.effects import _Mark
+from pytest_wfstate.stores.file.effects import MarkChange
 from pytest_wfstate.stores.file.folder import LockedFolder
-from pytest_wfstate.stores.file.journal import _line
-from pytest_wfstate.zoo.base import animal
-from pytest_wfstate.zoo.json_stores import JsonEffects
+from pytest_wfstate.stores.file.journal import checksummed_line
+from pytest_wfstate.zoo.base import known_bad
+from pytest_wfstate.zoo.correct_stores import JsonEffects
 
 
-@animal(
+@known_bad(
     "effects",
     "mark.idempotent mark.idempotent-after-restart mark.idempotent-elsewhere mark.idempotent-saved mark.long-log",
     "mark.again-keeps-time mark.too-many",
 )
 class RetryCountsTwice(JsonEffects):
-    """A mark adds to the log and to the step index without a look at what is done.
+    """A mark adds to the log and the step index without checking what is already done.
 
-    A mark that is sent again after a timeout is counted twice.
+    A mark that is retried after a timeout counts twice.
     """
 
     def mark(self, checkpoint: WorkflowCheckpoint, effect: SideEffectRecord) -> None:
@@ -34,18 +34,15 @@ class RetryCountsTwice(JsonEffects):
         super().mark(checkpoint, effect)
 
 
-@animal("effects", "mark.sets-time mark.again-keeps-time")
+@known_bad("effects", "mark.sets-time mark.again-keeps-time")
 class TimeOfTheEffect(JsonEffects):
-    """A mark takes its time from the effect, whose clock is that of another machine.
-
-    The task looks older than it is.
-    """
+    """A mark takes its time from the effect, which another machine's clock stamped. The task looks older than it is."""
 
     def mark(self, checkpoint: WorkflowCheckpoint, effect: SideEffectRecord) -> None:
         checkpoint.mark(effect, at=effect.completed_at)
 
 
-@animal(
+@known_bad(
     "effects",
     "mark.adds mark.in-order mark.survives-restart mark.idempotent mark.idempotent-after-restart",
     "mark.idempotent-elsewhere mark.counts-on mark.keeps-agent mark.seen-at-once mark.not-lost mark.after-save",
@@ -55,7 +52,7 @@ class TimeOfTheEffect(JsonEffects):
 class NewestFirst(JsonEffects):
     """A mark puts its effect at the head of the log, where a page shows it first.
 
-    Who undoes the log from its end begins with the oldest effect.
+    Code that undoes the log from its end starts with the oldest effect.
     """
 
     def mark(self, checkpoint: WorkflowCheckpoint, effect: SideEffectRecord) -> None:
@@ -65,42 +62,42 @@ class NewestFirst(JsonEffects):
             checkpoint.side_effects_log.insert(0, checkpoint.side_effects_log.pop())
 
 
-@animal("effects", "mark.long-log")
+@known_bad("effects", "mark.long-log")
 class LogIsCapped(JsonEffects):
-    """The log keeps its last hundred effects, for nobody expected more. A long task cannot undo how it began."""
+    """The log keeps only its last hundred effects. A long task cannot undo its first steps."""
 
     def mark(self, checkpoint: WorkflowCheckpoint, effect: SideEffectRecord) -> None:
         super().mark(checkpoint, effect)
         del checkpoint.side_effects_log[:-100]
 
 
-@animal("effects", "mark.counts-on mark.too-many")
+@known_bad("effects", "mark.counts-on mark.too-many")
 class StepIsLengthOfLog(JsonEffects):
-    """The step index is set to the length of the log. A task whose steps do not all have effects goes back in time."""
+    """The step index is set to the length of the log. A task with steps that have no effects goes back in time."""
 
     def mark(self, checkpoint: WorkflowCheckpoint, effect: SideEffectRecord) -> None:
         super().mark(checkpoint, effect)
         checkpoint.step_index = len(checkpoint.side_effects_log)
 
 
-@animal(
+@known_bad(
     "effects",
     "mark.creates mark.in-order mark.survives-restart mark.idempotent mark.idempotent-elsewhere mark.seen-at-once",
     "mark.after-delete mark.long-log mark.values mark.any-id mark.ids-differ delete.seen-at-once aliasing.marked",
     "mark.sets-time race.mark-delete",
 )
 class AgentHasNoName(JsonEffects):
-    """A checkpoint that a mark makes has no agent, where "unknown" was agreed on. Nobody finds it by that name."""
+    """A checkpoint created by a mark has an empty agent instead of "unknown". A search for that name misses it."""
 
     def blank(self, task_id: str) -> WorkflowCheckpoint:
         return WorkflowCheckpoint.new(task_id, "")
 
 
-@animal("effects", "mark.wrong-effect")
+@known_bad("effects", "mark.wrong-effect")
 class AnyEffectWillDo(JsonEffects):
-    """The effect is not compared with the id that is marked.
+    """The effect is not compared with the id being marked.
 
-    That of another call is logged, and nobody knows what this one did.
+    The effect of another call is logged, and what this call did is not recorded.
     """
 
     def mark_step_complete(self, task_id: str, tool_use_id: str, effect: SideEffectRecord) -> None:
@@ -108,18 +105,21 @@ class AnyEffectWillDo(JsonEffects):
         super().mark_step_complete(task_id, tool_use_id, effect.model_copy(update={"tool_use_id": tool_use_id}))
 
 
-@animal("effects", "mark.ids-differ")
+@known_bad("effects", "mark.ids-differ")
 class ToolIdsFolded(JsonEffects):
-    """Tool calls are compared without regard to case and blanks. Of `run` and `Run` the second is never done."""
+    """Tool call ids are compared without regard to case or surrounding blanks.
+
+    Of `run` and `Run`, the second is never recorded.
+    """
 
     def mark(self, checkpoint: WorkflowCheckpoint, effect: SideEffectRecord) -> None:
-        if effect.tool_use_id.strip().casefold() not in {one.casefold() for one in checkpoint.completed_tool_ids}:
+        if effect.tool_use_id.strip().casefold() not in {done.casefold() for done in checkpoint.completed_tool_ids}:
             super().mark(checkpoint, effect)
 
 
-@animal("effects", "mark.survives-restart mark.others mark.sets-time")
+@known_bad("effects", "mark.survives-restart mark.others mark.sets-time")
 class DoneAnywhereIsDone(JsonEffects):
-    """A tool call counts as done if any task has marked its id, to be sure.
+    """A tool call counts as done if any task has marked its id.
 
     Two tasks that number their calls from 1 keep each other from working.
     """
@@ -129,22 +129,19 @@ class DoneAnywhereIsDone(JsonEffects):
             super().mark(checkpoint, effect)
 
 
-@animal(
-    "effects",
-    "mark.not-lost mark.after-save race.save-mark race.mark-mark race.mark-delete",
-)
+@known_bad("effects", "mark.not-lost mark.after-save race.save-mark race.mark-mark race.mark-delete")
 class StaleReadModifyWrite(JsonEffects):
-    """A handle marks on the checkpoint that it last had in its hands, and writes that.
+    """A mark starts from the checkpoint that this handle last wrote, without reading it again.
 
-    What others marked, saved or deleted meanwhile is undone.
+    Whatever other handles marked, saved or deleted since then is undone.
     """
 
     def __init__(self, home: Path) -> None:
         super().__init__(home)
         self._last: dict[str, WorkflowCheckpoint] = {}
 
-    def store(self, held: LockedFolder, checkpoint: WorkflowCheckpoint) -> None:
-        super().store(held, checkpoint)
+    def write_checkpoint(self, held: LockedFolder, checkpoint: WorkflowCheckpoint) -> None:
+        super().write_checkpoint(held, checkpoint)
         self._last[checkpoint.task_id] = checkpoint
 
     def task(self, task_id: str) -> WorkflowCheckpoint | None:
@@ -159,15 +156,15 @@ class StaleReadModifyWrite(JsonEffects):
         self._last.pop(ids[0], None)
 
 
-@animal(
+@known_bad(
     "effects",
     "kill.mark kill.delete power.mark errors.mark power.delete errors.delete race.save-mark race.mark-mark",
     "race.mark-delete race.load",
 )
 class IdFirstEffectLater(JsonEffects):
-    """A mark writes the id, and then the effect, in two steps.
+    """A mark writes the id first and the effect second.
 
-    After a crash between them the call counts as done, and nobody knows what it did.
+    After a crash between the two, the call counts as done, but its effect is not recorded.
     """
 
     def mark_step_complete(self, task_id: str, tool_use_id: str, effect: SideEffectRecord) -> None:
@@ -180,12 +177,11 @@ class IdFirstEffectLater(JsonEffects):
         self.save_checkpoint(checkpoint)
 
 
-@animal("effects", "power.mark errors.mark")
+@known_bad("effects", "power.mark errors.mark")
 class AppendsToATornLine(FileEffectStore):
-    """A mark is a line at the end of the file, whatever is there.
+    """A mark appends a line to the file without checking how the file ends.
 
-    After a crash in the middle of a line the next mark is written behind its torn half, and the file can be read no
-    more.
+    After a torn write, the next mark is appended to half a line, and the file becomes unreadable.
     """
 
     @threaded
@@ -193,24 +189,24 @@ class AppendsToATornLine(FileEffectStore):
         check_id("task id", task_id)
         effect = check_effect(tool_use_id, effect)
         with self._tasks.edit(task_id) as edit:
-            change = _Mark(effect=effect, at=seconds(now()))
+            change = MarkChange(effect=effect, at=seconds(now()))
             if edit.document.is_completed(tool_use_id):
                 return
             if edit.entry is None or not edit.entry.head:
                 edit.apply(change)
                 return
-            edit.entry = None  # so that the file is read anew
-            edit.document.apply(change.to_json())  # so that what cannot be counted is refused
-            with open(self._folder.path(edit._name), "ab", buffering=0) as file:
-                file.write(_line(change.to_json().encode()))
+            edit.entry = None  # so that the file is read again
+            edit.document.apply(change.to_json())  # so that an overflow is refused
+            with open(self._folder.path(edit.name), "ab", buffering=0) as file:
+                file.write(checksummed_line(change.to_json().encode()))
                 os.fsync(file)
 
 
-@animal("effects", "aliasing.marked")
+@known_bad("effects", "aliasing.marked")
 class KeepsTheCallersEffect(JsonEffects):
-    """A handle keeps the effects that it marked to save a look at the disk, and not copies of them.
+    """A handle caches the effects that it marked, but not copies of them.
 
-    The caller uses the object again, and the log changes.
+    When the caller reuses the object, the log changes.
     """
 
     def __init__(self, home: Path) -> None:
@@ -232,25 +228,25 @@ class KeepsTheCallersEffect(JsonEffects):
         return checkpoint
 
 
-@animal("effects", "save.after-marks corrupt.heals")
+@known_bad("effects", "save.after-marks corrupt.heals")
 class OlderIsIgnored(JsonEffects):
-    """A checkpoint with a lower step index than the one that is there is taken for a late write, and dropped.
+    """A checkpoint with a lower step index than the stored one is dropped as a late write.
 
-    A task cannot be set back.
+    A task cannot be set back to an earlier step.
     """
 
     def put(self, record: WorkflowCheckpoint) -> None:
-        before = self.kept(record)
+        before = self.stored(record)
         if before is None or before.step_index <= record.step_index:
             super().put(record)
 
 
-@animal("effects", "values.falsy mark.keeps-agent mark.values")
+@known_bad("effects", "values.falsy mark.keeps-agent mark.values")
 class FalsyIsMissing(JsonEffects):
-    """Defaults are filled in with `or`. An agent without a name becomes "unknown", and an empty target none."""
+    """Defaults are filled in with `or`. An empty agent becomes "unknown", and an empty target becomes None."""
 
-    def made(self, kind: Any, fields: dict[str, Any]) -> Any:
-        checkpoint = super().made(kind, fields)
+    def decode(self, kind: Any, fields: dict[str, Any]) -> Any:
+        checkpoint = super().decode(kind, fields)
         checkpoint.agent_id = checkpoint.agent_id or "unknown"
         for effect in checkpoint.side_effects_log:
             effect.target = effect.target or None

@@ -1,4 +1,4 @@
-"""Snapshot stores that fork badly."""
+"""Snapshot stores with broken forks."""
 
 from __future__ import annotations
 
@@ -8,71 +8,70 @@ import os
 from pytest_wfstate.contracts.clock import milliseconds, now
 from pytest_wfstate.contracts.snapshots import CheckpointKey, Edits, Snapshot, new_run_id, no_source
 from pytest_wfstate.errors import NotFound
-from pytest_wfstate.zoo.base import animal
-from pytest_wfstate.zoo.json_stores import JsonSnapshots
+from pytest_wfstate.zoo.base import known_bad
+from pytest_wfstate.zoo.correct_stores import JsonSnapshots
 
 
-@animal(
+@known_bad(
     "snapshots",
     "fork.copies fork.edits fork.one-snapshot fork.any-step fork.apart fork.goes-on fork.survives-restart",
     "fork.seen-by-others fork.newest-source fork.of-fork fork.new-id fork.new-id-after-restart fork.workflow",
     "fork.edits-mapping fork.edits-falsy aliasing.edits aliasing.forked fork.stamp",
 )
 class ForkKeepsTheLabel(JsonSnapshots):
-    """A fork is a copy, label and all. Nobody can tell later what it was forked from."""
+    """A fork is an exact copy, label included. Later, nothing shows what it was forked from."""
 
     def forked(self, source: Snapshot, edits: Edits) -> Snapshot:
         return super().forked(source, edits).model_copy(update={"label": source.label})
 
 
-@animal("snapshots", "fork.stamp")
+@known_bad("snapshots", "fork.stamp")
 class ForkKeepsTheTime(JsonSnapshots):
-    """A fork has the time stamp of its source, which may be of last month. What cleans up old runs takes it along."""
+    """A fork keeps its source's timestamp, which may be a month old. A cleanup of old runs deletes the new fork."""
 
     def forked(self, source: Snapshot, edits: Edits) -> Snapshot:
         return super().forked(source, edits).model_copy(update={"timestamp_ms": source.timestamp_ms})
 
 
-@animal(
+@known_bad(
     "snapshots",
     "fork.edits fork.survives-restart fork.of-fork fork.new-id fork.edits-mapping fork.edits-falsy",
     "fork.edits-refused aliasing.edits",
 )
 class ForkForgetsTheEdits(JsonSnapshots):
-    """The edits are applied to a copy of the values, and it is not the copy that is saved."""
+    """The edits are applied to a copy of the values, but the copy is never saved. The fork equals its source."""
 
     def forked(self, source: Snapshot, edits: Edits) -> Snapshot:
         dict(source.values).update(edits)
         return super().forked(source, ())
 
 
-@animal("snapshots", "fork.edits-falsy")
+@known_bad("snapshots", "fork.edits-falsy")
 class ForkLosesFalsyEdits(JsonSnapshots):
-    """An edit counts if there is something in it. Nobody can clear a value, or set it to 0."""
+    """Edits that are false or empty are ignored. A value can never be cleared or set to 0."""
 
     def forked(self, source: Snapshot, edits: Edits) -> Snapshot:
         return super().forked(source, {name: value for name, value in dict(edits).items() if value})
 
 
-@animal(
-    "snapshots",
-    "fork.edits fork.source-untouched fork.of-fork fork.edits-mapping fork.edits-refused race.save-fork",
+@known_bad(
+    "snapshots", "fork.edits fork.source-untouched fork.of-fork fork.edits-mapping fork.edits-refused race.save-fork"
 )
 class ForkEditsItsSource(JsonSnapshots):
-    """The edits are written into the source, which is then copied. The run that should stay as it was is changed."""
+    """The edits are written to the source, which is then copied. The run that should stay as it was is changed."""
 
     def fork(self, source: CheckpointKey, edits: Edits = ()) -> str:
-        found = self.load(source)
-        if found is not None:
-            self.put(found.model_copy(update={"values": {**found.values, **dict(edits)}}))
+        snapshot = self.load(source)
+        if snapshot is not None:
+            self.put(snapshot.model_copy(update={"values": {**snapshot.values, **dict(edits)}}))
         return super().fork(source, edits)
 
 
-@animal("snapshots", "fork.apart")
+@known_bad("snapshots", "fork.apart")
 class ForkIsAView(JsonSnapshots):
-    """A fork costs nothing: it only says what it is a fork of, and how it differs.
+    """A fork stores only a reference to its source and its own edits, which costs nothing.
 
-    What is saved over the source afterwards changes every fork of it.
+    Saving over the source changes every fork of it.
     """
 
     def forked(self, source: Snapshot, edits: Edits) -> Snapshot:
@@ -80,30 +79,30 @@ class ForkIsAView(JsonSnapshots):
         return fork.model_copy(update={"values": {"from": source.key.model_dump(), "edits": dict(edits)}})
 
     def run(self, workflow_id: str, run_id: str) -> dict[int, Snapshot]:
-        found = super().run(workflow_id, run_id)
-        for step, one in found.items():
-            if one.values.keys() == {"from", "edits"}:
-                source = self.load(CheckpointKey(**one.values["from"]))
-                values = {**(source.values if source else {}), **one.values["edits"]}
-                found[step] = one.model_copy(update={"values": values})
-        return found
+        run = super().run(workflow_id, run_id)
+        for step, fork in run.items():
+            if fork.values.keys() == {"from", "edits"}:
+                source = self.load(CheckpointKey(**fork.values["from"]))
+                values = {**(source.values if source else {}), **fork.values["edits"]}
+                run[step] = fork.model_copy(update={"values": values})
+        return run
 
 
-@animal("snapshots", "fork.one-snapshot fork.any-step")
+@known_bad("snapshots", "fork.one-snapshot fork.any-step")
 class ForkCopiesTheRun(JsonSnapshots):
-    """A fork takes the whole history of its source along. It goes on after super-steps that were to be undone."""
+    """A fork copies its source's whole history. It continues after the super-steps that it was meant to undo."""
 
     def fork(self, source: CheckpointKey, edits: Edits = ()) -> str:
         run_id = super().fork(source, edits)
-        for step, one in self.run(source.workflow_id, source.run_id).items():
+        for step, snapshot in self.run(source.workflow_id, source.run_id).items():
             if step != source.super_step:
-                self.put(one.forked(run_id, (), one.timestamp_ms))
+                self.put(snapshot.forked(run_id, (), snapshot.timestamp_ms))
         return run_id
 
 
-@animal("snapshots", "fork.seen-by-others fork.new-id fork.new-id-after-restart fork.stamp")
+@known_bad("snapshots", "fork.seen-by-others fork.new-id fork.new-id-after-restart fork.stamp")
 class CountsForks(JsonSnapshots):
-    """The ids of forks are counted, from 1 whenever a worker starts. Two workers give the same id to different runs."""
+    """Fork ids are counted from 1 each time a worker starts. Two workers give the same id to different runs."""
 
     def __init__(self, home: str | os.PathLike[str]) -> None:
         super().__init__(home)
@@ -113,9 +112,9 @@ class CountsForks(JsonSnapshots):
         return source.forked(f"fork-{next(self._numbers)}", edits, milliseconds(now()))
 
 
-@animal("snapshots", "fork.missing fork.missing-named")
+@known_bad("snapshots", "fork.missing fork.missing-named")
 class ForksNothing(JsonSnapshots):
-    """A source that is not there is taken to be empty. A mistyped super-step gives a run that knows nothing."""
+    """A missing source is treated as empty. A mistyped super-step creates a run without any state."""
 
     def fork(self, source: CheckpointKey, edits: Edits = ()) -> str:
         if self.load(source) is None:
@@ -125,9 +124,9 @@ class ForksNothing(JsonSnapshots):
         return super().fork(source, edits)
 
 
-@animal("snapshots", "fork.missing-named")
+@known_bad("snapshots", "fork.missing-named")
 class ForkErrorSaysNothing(JsonSnapshots):
-    """The error for a source that is not there does not say which. Whoever reads the log looks for it in vain."""
+    """The error for a missing source does not name it. The log does not show which snapshot was asked for."""
 
     def fork(self, source: CheckpointKey, edits: Edits = ()) -> str:
         try:
@@ -136,14 +135,14 @@ class ForkErrorSaysNothing(JsonSnapshots):
             raise NotFound("no such checkpoint") from None
 
 
-@animal(
+@known_bad(
     "snapshots",
     "fork.apart fork.seen-by-others fork.new-id aliasing.edits aliasing.forked kill.fork power.fork errors.fork",
 )
 class ForksWaitForTheEnd(JsonSnapshots):
-    """A fork is kept by the handle that made it, and written when that is closed.
+    """A fork stays in the memory of its handle and is written on close.
 
-    No other worker sees it until then, and none ever if this one is killed.
+    No other worker sees it until then, or ever if this process is killed.
     """
 
     def __init__(self, home: str | os.PathLike[str]) -> None:
@@ -151,10 +150,10 @@ class ForksWaitForTheEnd(JsonSnapshots):
         self._forks: dict[tuple[str, str], Snapshot] = {}
 
     def fork(self, source: CheckpointKey, edits: Edits = ()) -> str:
-        found = self.load(source)
-        if found is None:
+        snapshot = self.load(source)
+        if snapshot is None:
             raise no_source(source)
-        fork = self.forked(found, edits)
+        fork = self.forked(snapshot, edits)
         fork.values.update(edits)
         self._forks[fork.key.workflow_id, fork.key.run_id] = fork
         return fork.key.run_id
@@ -168,9 +167,9 @@ class ForksWaitForTheEnd(JsonSnapshots):
             self.put(fork)
 
 
-@animal("snapshots", "fork.apart fork.goes-on")
+@known_bad("snapshots", "fork.apart fork.goes-on")
 class ForksAreReadOnly(JsonSnapshots):
-    """A fork is a picture of the past, so nothing can be saved to its run. It cannot go on."""
+    """A fork is treated as a picture of the past: saving to its run raises an error. The fork cannot continue."""
 
     def save(self, snapshot: Snapshot) -> None:
         latest = self.latest(snapshot.key.workflow_id, snapshot.key.run_id)

@@ -1,4 +1,4 @@
-"""Paused stores that lose runs: what they list, save and remove, and where a crash finds them."""
+"""Paused stores that list, save or remove runs wrongly, or lose them in a crash."""
 
 from __future__ import annotations
 
@@ -6,66 +6,63 @@ import builtins
 
 from pytest_wfstate.contracts.paused import PausedWorkflow
 from pytest_wfstate.stores.file import FilePausedStore
-from pytest_wfstate.stores.file.paused import INFLIGHT, LEASE, PAUSED, _stem
-from pytest_wfstate.zoo.base import animal
+from pytest_wfstate.stores.file.paused import INFLIGHT, LEASE, PAUSED, run_stem
+from pytest_wfstate.zoo.base import known_bad
 
 
-@animal(
+@known_bad(
     "paused",
     "save.replaces save.survives-restart list.sorted ids.never-collide corrupt.stays-local claim.others recover.all",
     "complete.others remove.others ids.refused-by-all ids.claims-never-collide corrupt.heals recover.older-than",
     "race.complete-recover",
 )
 class ListsDownwards(FilePausedStore):
-    """Ids are listed with the largest first, since the newest runs are the most interesting.
+    """Ids are listed in descending order, to show the newest runs first.
 
-    Who pages through them from the last id it saw skips some.
+    A client that pages from the last id it saw skips some.
     """
 
     def list(self) -> builtins.list[str]:
         return super().list()[::-1]
 
 
-@animal(
-    "paused",
-    "remove.claimed remove.both race.killed-complete race.killed-remove",
-)
+@known_bad("paused", "remove.claimed remove.both race.killed-complete race.killed-remove")
 class RemoveForgetsTheClaim(FilePausedStore):
     """Only the paused record is removed. If a worker had claimed the run, the next recovery brings it back."""
 
     def remove(self, run_id: str) -> None:
         with self._folder.exclusive() as held:
-            held.unlink(_stem(run_id) + PAUSED)
+            held.unlink(run_stem(run_id) + PAUSED)
             held.sync()
 
 
-@animal(
+@known_bad(
     "paused",
     "claim.replaces save.while-claimed recover.paused-again complete.paused-again complete.not-anothers-after-save",
     "recover.older-than-paused-again race.save-claim race.save-complete race.killed-save race.killed-complete",
 )
 class SavesIntoTheClaim(FilePausedStore):
-    """The record of a run in flight is replaced where it is.
+    """Saving a run that is in flight replaces its claimed record.
 
-    A run that pauses again is not paused until its worker dies.
+    A run that pauses again does not count as paused until its worker dies.
     """
 
     def save(self, paused: PausedWorkflow) -> None:
         super().save(paused)
-        marker = self.directory / (_stem(paused.run_id) + INFLIGHT)
+        marker = self.directory / (run_stem(paused.run_id) + INFLIGHT)
         if marker.exists():
             marker.with_suffix(PAUSED).rename(marker)
 
 
-@animal(
+@known_bad(
     "paused",
     "kill.save power.save errors.save race.list race.killed-save race.killed-claim race.killed-complete",
     "race.killed-recover race.killed-remove",
 )
 class ListsLeftovers(FilePausedStore):
-    """Everything that has .json in its name is listed, the temporary files of writers that died too.
+    """Every file with .json in its name is listed, including the temporary files of writers that died.
 
-    Runs appear twice, or cannot be loaded.
+    Runs appear twice or cannot be loaded.
     """
 
     def list(self) -> builtins.list[str]:
@@ -73,7 +70,7 @@ class ListsLeftovers(FilePausedStore):
         return sorted([*super().list(), *leftovers])
 
 
-@animal(
+@known_bad(
     "paused",
     "kill.claim kill.complete power.claim errors.claim power.complete errors.complete race.save-claim",
     "race.save-complete race.save-recover race.claim-claim race.claim-complete race.claim-recover race.claim-remove",
@@ -81,13 +78,10 @@ class ListsLeftovers(FilePausedStore):
     "race.killed-save race.killed-claim race.killed-complete race.killed-recover",
 )
 class ClaimMovesByHand(FilePausedStore):
-    """A claim deletes the paused file, and then writes the marker.
-
-    A worker that dies in between takes the run along.
-    """
+    """A claim deletes the paused file and then writes the marker. If the worker dies in between, the run is lost."""
 
     def claim(self, run_id: str) -> PausedWorkflow | None:
-        paused, run = self.load(run_id), _stem(run_id)
+        paused, run = self.load(run_id), run_stem(run_id)
         super().claim(run_id)
         if paused is not None:
             with self._folder.exclusive() as held:
@@ -96,18 +90,15 @@ class ClaimMovesByHand(FilePausedStore):
         return paused
 
 
-@animal(
-    "paused",
-    "kill.remove power.remove errors.remove race.killed-recover",
-)
+@known_bad("paused", "kill.remove power.remove errors.remove race.killed-recover")
 class RemoveDropsTheRecordFirst(FilePausedStore):
-    """The record is removed first and its old claim second.
+    """The record is removed first, and its old claim second.
 
-    If the process dies in between, a recovery brings the run back, as it was before.
+    After a crash in between, recovery brings the run back as it was before.
     """
 
     def remove(self, run_id: str) -> None:
-        run = _stem(run_id)
+        run = run_stem(run_id)
         with self._folder.exclusive() as held:
             held.unlink(run + PAUSED)
             held.sync()
@@ -115,15 +106,15 @@ class RemoveDropsTheRecordFirst(FilePausedStore):
             held.sync()
 
 
-@animal("paused", "power.remove errors.remove")
+@known_bad("paused", "power.remove errors.remove")
 class RemoveFsyncsOnce(FilePausedStore):
-    """Claim and record are removed in the right order, with one fsync for both.
+    """Claim and record are removed in the right order, but with a single fsync for both.
 
-    A power cut may keep the claim and lose the record, and a recovery brings the run back.
+    A power cut may keep the claim and lose the record, and recovery brings the run back.
     """
 
     def remove(self, run_id: str) -> None:
-        run = _stem(run_id)
+        run = run_stem(run_id)
         with self._folder.exclusive() as held:
             held.unlink(run + INFLIGHT, run + LEASE, run + PAUSED)
             held.sync()

@@ -1,4 +1,4 @@
-"""Stores that do well alone: each step is right, and another worker comes between two of them."""
+"""Stores whose steps are each correct, until another worker runs between two of them."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from pytest_wfstate.contracts.effects import SideEffectRecord, check_effect
 from pytest_wfstate.contracts.paused import PausedWorkflow, check_age
 from pytest_wfstate.stores.file import FilePausedStore
 from pytest_wfstate.stores.file.folder import LockedFolder
-from pytest_wfstate.stores.file.paused import INFLIGHT, LEASE, PAUSED, _is_orphan, _stem, _stems
-from pytest_wfstate.zoo.base import animal
-from pytest_wfstate.zoo.json_stores import JsonEffects
+from pytest_wfstate.stores.file.paused import INFLIGHT, LEASE, PAUSED, is_orphan, run_stem, stems
+from pytest_wfstate.zoo.base import known_bad
+from pytest_wfstate.zoo.correct_stores import JsonEffects
 
 
-@animal(
+@known_bad(
     "paused",
     "complete.not-anothers complete.not-anothers-after-save recover.older-than recover.older-than-limit",
     "recover.age-of-last-claim power.claim power.complete errors.complete",
@@ -22,14 +22,14 @@ from pytest_wfstate.zoo.json_stores import JsonEffects
     "race.complete-recover race.recover-recover",
 )
 class ChecksThenRenames(FilePausedStore):
-    """A claim looks for the file, removes a marker that must be stale, and renames the file to one.
+    """A claim checks for the file, removes a marker as stale, and renames the file to the marker.
 
-    Both workers see the file. The first renames it; the second removes the first one's marker, and its own rename finds
-    nothing: no file is left, and the run is lost.
+    Both workers see the file. The first renames it; the second removes the first worker's marker, and its own
+    rename finds nothing. No file is left, and the run is lost.
     """
 
     def claim(self, run_id: str) -> PausedWorkflow | None:
-        paused, run = self.load(run_id), _stem(run_id)
+        paused, run = self.load(run_id), run_stem(run_id)
         if paused is None:
             return None
         for stale in (INFLIGHT, LEASE):
@@ -41,12 +41,9 @@ class ChecksThenRenames(FilePausedStore):
         return paused
 
 
-@animal(
-    "paused",
-    "corrupt.stays-local race.list",
-)
+@known_bad("paused", "corrupt.stays-local race.list")
 class ListReadsEachFile(FilePausedStore):
-    """The list reads the file of each run for its id, and fails if one was claimed since the folder was listed."""
+    """A list reads each run's file to get its id, and fails if a run was claimed after the folder was listed."""
 
     def list(self) -> builtins.list[str]:
         if not self.directory.exists():
@@ -55,14 +52,13 @@ class ListReadsEachFile(FilePausedStore):
         return sorted(PausedWorkflow.model_validate_json(file.read_bytes()).run_id for file in files)
 
 
-@animal(
-    "paused",
-    "race.save-recover race.claim-recover race.complete-recover race.recover-recover race.recover-remove",
+@known_bad(
+    "paused", "race.save-recover race.claim-recover race.complete-recover race.recover-recover race.recover-remove"
 )
 class ReadsLeasesBeforeTheLock(FilePausedStore):
-    """Recovery finds the orphans first, and takes the lock to rename them.
+    """Recovery finds the orphans first, and only then takes the lock to rename them.
 
-    One that was completed meanwhile is missing when its turn comes, and one that was taken up anew is stolen.
+    A run that was completed in the meantime is missing, and one that was claimed again is stolen from its worker.
     """
 
     def recover_orphaned(self, older_than: float | None = None) -> int:
@@ -70,7 +66,7 @@ class ReadsLeasesBeforeTheLock(FilePausedStore):
         if not self._folder.exists():
             return 0
         seen = LockedFolder(self._folder, -1)
-        orphans = [run for run in _stems(seen.names(), INFLIGHT) if _is_orphan(seen, run, age)]
+        orphans = [run for run in stems(seen.names(), INFLIGHT) if is_orphan(seen, run, age)]
         again = [run for run in orphans if seen.exists(run + PAUSED)]
         with self._folder.exclusive() as held:
             held.sync()
@@ -81,12 +77,9 @@ class ReadsLeasesBeforeTheLock(FilePausedStore):
         return len(orphans) - len(again)
 
 
-@animal(
-    "effects",
-    "race.save-mark race.mark-mark race.mark-delete",
-)
+@known_bad("effects", "race.save-mark race.mark-mark race.mark-delete")
 class ReadsModifiesWrites(JsonEffects):
-    """A mark loads the checkpoint, adds the effect and saves it all. Of two marks at once, one is lost."""
+    """A mark loads a checkpoint, adds the effect and saves it without a lock. Of two concurrent marks, one is lost."""
 
     def mark_step_complete(self, task_id: str, tool_use_id: str, effect: SideEffectRecord) -> None:
         effect = check_effect(tool_use_id, effect)

@@ -1,4 +1,4 @@
-"""Paused stores that recover too much, too little, or too early."""
+"""Paused stores that recover too much, too little or too early."""
 
 from __future__ import annotations
 
@@ -8,19 +8,19 @@ from pathlib import Path
 from pytest_wfstate.contracts.clock import now
 from pytest_wfstate.contracts.paused import PausedWorkflow, check_age
 from pytest_wfstate.stores.file import FilePausedStore
-from pytest_wfstate.stores.file.paused import INFLIGHT, LEASE, PAUSED, _age, _stem
-from pytest_wfstate.zoo.base import animal
+from pytest_wfstate.stores.file.paused import INFLIGHT, LEASE, PAUSED, claim_age, run_stem
+from pytest_wfstate.zoo.base import known_bad
 
 
-@animal(
+@known_bad(
     "paused",
     "recover.paused-again recover.older-than-paused-again race.save-claim race.claim-recover race.complete-recover",
     "race.recover-recover race.killed-save race.killed-complete",
 )
 class RecoverRollsBack(FilePausedStore):
-    """A recovery moves each marker back to where it came from.
+    """Recovery moves each marker back to where it was.
 
-    A run that was paused again meanwhile is rolled back to the stage before, and does it twice.
+    A run that has paused again is rolled back to its previous stage, which is then done twice.
     """
 
     def recover_orphaned(self, older_than: float | None = None) -> int:
@@ -29,7 +29,7 @@ class RecoverRollsBack(FilePausedStore):
         return super().recover_orphaned(older_than)
 
 
-@animal(
+@known_bad(
     "paused",
     "recover.nothing remove.paused claim.others save.refused recover.paused-again recover.once recover.all",
     "complete.leaves-paused complete.paused-again ids.refused-by-all recover.older-than",
@@ -37,16 +37,16 @@ class RecoverRollsBack(FilePausedStore):
     "race.complete-recover race.recover-recover race.killed-save race.killed-claim race.killed-recover",
 )
 class RecoverCountsAllThatIsPaused(FilePausedStore):
-    """A recovery returns how many runs are paused when it is done. It tells of orphans where there are none."""
+    """Recovery returns how many runs are paused when it is done. It reports orphans where there are none."""
 
     def recover_orphaned(self, older_than: float | None = None) -> int:
         super().recover_orphaned(older_than)
         return len(self.list())
 
 
-@animal("paused", "recover.once ids.claimed")
+@known_bad("paused", "recover.once ids.claimed")
 class RecoverCountsOn(FilePausedStore):
-    """A handle counts all that it ever recovered.
+    """Recovery returns the total of all that its handle ever recovered.
 
     A supervisor that recovers every minute reports the same crash again and again.
     """
@@ -58,62 +58,59 @@ class RecoverCountsOn(FilePausedStore):
         return self._count
 
 
-@animal(
-    "paused",
-    "recover.all complete.others ids.claims-never-collide errors.recover race.complete-recover",
-)
+@known_bad("paused", "recover.all complete.others ids.claims-never-collide errors.recover race.complete-recover")
 class RecoverStopsAtTheFirst(FilePausedStore):
-    """A recovery returns as soon as it has recovered a run. The others wait for the next crash."""
+    """Recovery returns as soon as it has recovered one run. The others wait for the next crash."""
 
     def recover_orphaned(self, older_than: float | None = None) -> int:
         age = check_age(older_than)
         with self._folder.exclusive() as held:
             for name in sorted(held.names()):
                 run = name.removesuffix(INFLIGHT)
-                if run != name and not held.exists(run + PAUSED) and _age(held, run) >= age:
+                if run != name and not held.exists(run + PAUSED) and claim_age(held, run) >= age:
                     held.rename(name, run + PAUSED)
                     held.sync()
                     return 1
         return 0
 
 
-@animal("paused", "recover.older-than recover.older-than-limit recover.age-of-last-claim")
+@known_bad("paused", "recover.older-than recover.older-than-limit recover.age-of-last-claim")
 class RecoverStealsLiveWork(FilePausedStore):
-    """A recovery takes `older_than` and does not look at it. Every worker that starts takes the work of all others."""
+    """Recovery accepts `older_than` but ignores it. Every worker that starts takes over the work of all others."""
 
     def recover_orphaned(self, older_than: float | None = None) -> int:
         check_age(older_than)
         return super().recover_orphaned()
 
 
-@animal("paused", "recover.older-than-limit")
+@known_bad("paused", "recover.older-than-limit")
 class RecoverWaitsTooLong(FilePausedStore):
-    """A claim is recovered when it is older than asked for, not when it is as old.
+    """A claim is recovered when it is older than the limit, but not when it is exactly as old.
 
-    A supervisor that comes round every minute finds its orphans a minute late.
+    A supervisor that runs every minute recovers its orphans a minute late.
     """
 
     def recover_orphaned(self, older_than: float | None = None) -> int:
         return super().recover_orphaned(older_than and check_age(older_than) + 1e-6)
 
 
-@animal("paused", "recover.bad-age")
+@known_bad("paused", "recover.bad-age")
 class RecoverTakesAnyAge(FilePausedStore):
-    """A negative age counts as none. A supervisor that subtracts its times the wrong way round takes all live work."""
+    """A negative age counts as 0. A supervisor that subtracts the wrong way round takes over all live work."""
 
     def recover_orphaned(self, older_than: float | None = None) -> int:
         return super().recover_orphaned(max(older_than, 0) if isinstance(older_than, (int, float)) else older_than)
 
 
-@animal(
+@known_bad(
     "paused",
     "recover.age-of-last-claim race.claim-complete race.claim-recover race.claim-remove race.complete-complete",
     "race.complete-recover race.complete-remove race.recover-recover race.recover-remove",
 )
 class AgeOfTheFirstClaim(FilePausedStore):
-    """A worker notes when it first claimed a run, and goes by that.
+    """A claim's age counts from the worker's first claim on the run.
 
-    A run that it claims for the second time is taken from it at once.
+    When the worker claims the run a second time, recovery takes it away at once.
     """
 
     def __init__(self, home: Path) -> None:
@@ -123,7 +120,7 @@ class AgeOfTheFirstClaim(FilePausedStore):
     def claim(self, run_id: str) -> PausedWorkflow | None:
         claimed = super().claim(run_id)
         if claimed:
-            lease = self.directory / (_stem(run_id) + LEASE)
+            lease = self.directory / (run_stem(run_id) + LEASE)
             first = self._first.setdefault(run_id, now().timestamp())
             lease.write_text(json.dumps({**json.loads(lease.read_text()), "claimed_at": first}))
         return claimed

@@ -1,4 +1,4 @@
-"""Resume stores that do not keep a point as it is."""
+"""Resume stores that do not keep a point as it was saved."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from pathlib import Path
 
 from pytest_wfstate.contracts.resume import ResumePoint
 from pytest_wfstate.stores.file.folder import LockedFolder
-from pytest_wfstate.zoo.base import animal
-from pytest_wfstate.zoo.json_stores import JsonResume
+from pytest_wfstate.zoo.base import known_bad
+from pytest_wfstate.zoo.correct_stores import JsonResume
 
 
-@animal("resume", "save.shorter save.elsewhere")
+@known_bad("resume", "save.shorter save.elsewhere")
 class NeverTruncates(JsonResume):
-    """A file is written from its start, over what is there.
+    """A file is overwritten from its start, but never truncated.
 
-    A short point leaves the end of a long one behind it, and cannot be read.
+    A short point is followed by the end of a longer one and cannot be read.
     """
 
     def write(self, held: LockedFolder, name: str, data: bytes) -> None:
@@ -23,25 +23,22 @@ class NeverTruncates(JsonResume):
         super().write(held, name, data + before[len(data) :])
 
 
-@animal("resume", "values.falsy save.any-json save.exact-numbers")
+@known_bad("resume", "values.falsy save.any-json save.exact-numbers")
 class ScopesAreDictionaries(JsonResume):
-    """A scope that is no dictionary is refused, since those of the first workflows all were.
+    """A scope that is not a dictionary is refused, because those of the first workflows all were.
 
-    A run whose scope is a list has no point to resume at.
+    A run whose scope is a list cannot save where to resume.
     """
 
     def put(self, record: ResumePoint) -> None:
         if not isinstance(record.scope_snapshot, dict):
-            raise ValueError("a scope is a dictionary")
+            raise ValueError("a scope must be a dictionary")
         super().put(record)
 
 
-@animal("resume", "save.elsewhere")
+@known_bad("resume", "save.elsewhere")
 class SkipsEqualSaves(JsonResume):
-    """A handle does not write a point that equals the last one it wrote.
-
-    If another worker wrote one in between, that one stays.
-    """
+    """A handle skips a save that equals the last one it made. If another worker saved in between, that save stays."""
 
     def __init__(self, home: Path) -> None:
         super().__init__(home)
@@ -57,11 +54,11 @@ class SkipsEqualSaves(JsonResume):
         self._last.pop(run_id, None)
 
 
-@animal("resume", "load.before-folder")
+@known_bad("resume", "load.before-folder")
 class FolderWanted(JsonResume):
-    """To load a run, the folder is listed.
+    """Loading a run first lists the folder.
 
-    Before the first save there is none, and a new run fails with an error that names a folder nobody knows.
+    Before the first save there is no folder, and a new run fails with an error about a path its author never chose.
     """
 
     def load(self, run_id: str) -> ResumePoint | None:

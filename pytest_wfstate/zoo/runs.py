@@ -1,4 +1,4 @@
-"""Run stores that lose track of a run or of its steps."""
+"""Run stores that lose track of a run or its steps."""
 
 from __future__ import annotations
 
@@ -11,42 +11,42 @@ from pytest_wfstate.contracts.clock import now
 from pytest_wfstate.contracts.runs import TaskStatus, WorkflowExecutionState, WorkflowStepState, no_run
 from pytest_wfstate.errors import NotFound
 from pytest_wfstate.stores.file import FileRunStore
-from pytest_wfstate.zoo.base import animal
-from pytest_wfstate.zoo.json_stores import JsonRuns
+from pytest_wfstate.zoo.base import known_bad
+from pytest_wfstate.zoo.correct_stores import JsonRuns
 
 
-@animal("runs", "create.keeps-steps create.keeps-times upsert.before-run")
+@known_bad("runs", "create.keeps-steps create.keeps-times upsert.before-run")
 class CreateDropsSteps(JsonRuns):
-    """A run that is created again starts afresh, without steps. A worker that resumes it does all its work again."""
+    """Creating a run again discards its steps. A worker that resumes the run does all its work again."""
 
     def put(self, record: WorkflowExecutionState) -> None:
         self.drop(record.run_task_id)
         super().put(record)
 
 
-@animal("runs", "create.replaces-all")
+@known_bad("runs", "create.replaces-all")
 class CreateFillsGaps(JsonRuns):
-    """What a new record leaves open is taken from the old one. A run cannot be moved out of a workspace."""
+    """Fields that a new record leaves empty are taken from the old one. A run cannot be moved out of a workspace."""
 
     def put(self, record: WorkflowExecutionState) -> None:
-        old = {name: value for name, value in self.kept(record) or () if getattr(record, name) is None}
+        old = {name: value for name, value in self.stored(record) or () if getattr(record, name) is None}
         super().put(record.model_copy(update=old))
 
 
-@animal("runs", "update.unknown update.steps-alone update.after-delete")
+@known_bad("runs", "update.unknown update.steps-alone update.after-delete")
 class UpdateOfNothingIsFine(JsonRuns):
-    """To update a run that is not there does nothing, and says nothing. A mistyped id loses every result."""
+    """Updating a missing run silently does nothing. With a mistyped id, every result is lost."""
 
     def update_context(self, run_task_id: str, context: Any) -> None:
         with contextlib.suppress(NotFound):
             super().update_context(run_task_id, context)
 
 
-@animal("runs", "update.after-delete update.newest")
+@known_bad("runs", "update.after-delete update.newest")
 class UpdateKeepsWhatWasLoaded(JsonRuns):
     """A handle updates the run that it created, as it remembers it.
 
-    A late update brings back what was deleted, and takes back what another worker has changed.
+    A late update brings back a deleted run and reverts what another worker has changed.
     """
 
     def __init__(self, home: str | os.PathLike[str]) -> None:
@@ -65,9 +65,9 @@ class UpdateKeepsWhatWasLoaded(JsonRuns):
             self.create_run(mine.model_copy(update={"context": context, "updated_at": now()}))
 
 
-@animal("runs", "update.nothing-else update.whole update.falsy")
+@known_bad("runs", "update.nothing-else update.whole update.falsy")
 class UpdateMerges(JsonRuns):
-    """A new context is merged into the old one. Nothing can be taken out of it."""
+    """A new context is merged into the old one. Nothing can be removed from it."""
 
     def update_context(self, run_task_id: str, context: Any) -> None:
         old = self.get_run(run_task_id)
@@ -76,12 +76,9 @@ class UpdateMerges(JsonRuns):
         super().update_context(run_task_id, context)
 
 
-@animal(
-    "runs",
-    "update.stamp update.stamp-alone race.create-run-update-context race.update-context-delete-run",
-)
+@known_bad("runs", "update.stamp update.stamp-alone race.create-run-update-context race.update-context-delete-run")
 class UpdateLeavesTheTime(JsonRuns):
-    """An update changes the context alone. Nobody sees that the run is alive."""
+    """An update changes only the context. Nothing shows that the run is still active."""
 
     def update_context(self, run_task_id: str, context: Any) -> None:
         old = self.get_run(run_task_id)
@@ -90,28 +87,28 @@ class UpdateLeavesTheTime(JsonRuns):
             self.create_run(old.model_copy(update={"context": context}))
 
 
-@animal(
+@known_bad(
     "runs",
     "delete.forgets update.after-delete steps.begin-anew delete.steps-alone delete.then-create delete.seen-at-once",
     "ids.never-joined corrupt.heals",
 )
 class DeleteLeavesSteps(JsonRuns):
-    """Only the run is deleted. Its steps wait for a run of the same id, which takes them for its own."""
+    """Only the run is deleted. A new run with the same id inherits its steps."""
 
     def delete_run(self, run_task_id: str) -> None:
         self.check(run_task_id)
-        with self.changed(run_task_id) as document:
+        with self.edit(run_task_id) as document:
             document.pop("run", None)
 
 
-@animal(
+@known_bad(
     "runs",
     "steps.in-order values.falsy values.unicode values.large update.steps-alone upsert.whole upsert.before-run",
     "upsert.others upsert.seen-at-once upsert.statuses steps.replaced-in-place steps.in-order-after-restart",
     "steps.begin-anew delete.steps-alone delete.seen-at-once ids.any-step ids.steps-never-collide ids.never-joined",
 )
 class StepsNeedARun(JsonRuns):
-    """A step of a run that was not created is refused. A worker that is faster than the one who creates runs fails."""
+    """A step is refused until its run is created. A worker that is faster than the one that creates runs fails."""
 
     def upsert_step(self, run_task_id: str, step: WorkflowStepState) -> None:
         if self.get_run(run_task_id) is None:
@@ -119,51 +116,51 @@ class StepsNeedARun(JsonRuns):
         super().upsert_step(run_task_id, step)
 
 
-@animal(
+@known_bad(
     "runs",
     "upsert.replaces upsert.survives-restart upsert.whole upsert.others upsert.seen-at-once steps.replaced-in-place",
     "steps.in-order-after-restart steps.many values.refused errors.upsert",
 )
 class FirstStepWins(JsonRuns):
-    """A step that is there is not written again. It stays running for ever."""
+    """An existing step is never written again. It keeps its first status, such as running, forever."""
 
     def upsert_step(self, run_task_id: str, step: WorkflowStepState) -> None:
         if self.get_step(run_task_id, step.step_id) is None:
             super().upsert_step(run_task_id, step)
 
 
-@animal(
+@known_bad(
     "runs",
     "upsert.adds upsert.survives-restart steps.in-order create.keeps-steps update.nothing-else update.steps-alone",
     "upsert.before-run upsert.seen-at-once upsert.statuses steps.replaced-in-place steps.in-order-after-restart",
     "steps.many aliasing.steps ids.any-step ids.steps-never-collide race.upsert-step-upsert-step",
 )
 class StepsSortedByName(FileRunStore):
-    """Steps are listed by their names. `charge` seems to come before `fetch`."""
+    """Steps are listed by name. `charge` appears to have run before `fetch`."""
 
     async def list_steps(self, run_task_id: str) -> list[WorkflowStepState]:
         return sorted(await super().list_steps(run_task_id), key=lambda step: step.step_id)
 
 
-@animal(
+@known_bad(
     "runs",
     "upsert.survives-restart upsert.seen-at-once steps.replaced-in-place steps.in-order-after-restart steps.many",
 )
 class ReplacedStepsMove(JsonRuns):
-    """A step that is replaced is taken out and added at the end. The first step that ends last is listed last."""
+    """Replacing a step moves it to the end. If the first step finishes last, it is listed last."""
 
     def upsert_step(self, run_task_id: str, step: WorkflowStepState) -> None:
         step = WorkflowStepState.checked(step)
         self.check(run_task_id, step.step_id)
-        with self.changed(run_task_id) as document:
+        with self.edit(run_task_id) as document:
             steps = document.setdefault("steps", {})
             steps.pop(step.step_id, None)
             steps[step.step_id] = json.loads(step.to_json())
 
 
-@animal("runs", "upsert.whole")
+@known_bad("runs", "upsert.whole")
 class StepsMerge(JsonRuns):
-    """What a step leaves open is taken from the one before. A step that is tried again keeps its old error."""
+    """Fields that a step leaves empty are taken from the stored one. A retried step keeps its old error."""
 
     def upsert_step(self, run_task_id: str, step: WorkflowStepState) -> None:
         old = self.get_step(run_task_id, step.step_id)
@@ -171,14 +168,14 @@ class StepsMerge(JsonRuns):
         super().upsert_step(run_task_id, step.model_copy(update=kept))
 
 
-@animal(
+@known_bad(
     "runs",
     "upsert.adds upsert.replaces upsert.survives-restart create.keeps-times create.others update.unknown",
     "upsert.leaves-run delete.others delete.seen-at-once values.refused aliasing.steps ids.refused-everywhere",
     "update.stamp-alone race.update-context-upsert-step race.delete-run-upsert-step",
 )
 class StepsTouchTheRun(JsonRuns):
-    """A step that changes sets the time of its run's update. Who compares it with the context's finds no match."""
+    """Saving a step sets its run's `updated_at`, which no longer shows when the context was last updated."""
 
     def upsert_step(self, run_task_id: str, step: WorkflowStepState) -> None:
         super().upsert_step(run_task_id, step)
@@ -187,9 +184,9 @@ class StepsTouchTheRun(JsonRuns):
             self.create_run(run.model_copy(update={"updated_at": now()}))
 
 
-@animal("runs", "upsert.statuses")
+@known_bad("runs", "upsert.statuses")
 class KnowsFewStatuses(FileRunStore):
-    """Statuses are kept as done, failed or neither. A step that waits for somebody seems to be running."""
+    """Four statuses are stored as they are, all others as running. A step that waits for input seems to be running."""
 
     async def upsert_step(self, run_task_id: str, step: WorkflowStepState) -> None:
         known = {TaskStatus.PENDING, TaskStatus.RUNNING, TaskStatus.COMPLETED, TaskStatus.FAILED}
@@ -197,16 +194,13 @@ class KnowsFewStatuses(FileRunStore):
         await super().upsert_step(run_task_id, step.model_copy(update={"status": status}))
 
 
-@animal(
-    "runs",
-    "ids.never-joined kill.upsert power.upsert errors.upsert race.get-step race.list-steps",
-)
+@known_bad("runs", "ids.never-joined kill.upsert power.upsert errors.upsert race.get-step race.list-steps")
 class JoinsRunAndStep(JsonRuns):
-    """Steps are kept in one table, by run and step with a dash between them. Step `b-c` of `a` is step `c` of `a-b`."""
+    """Steps share one table, keyed by run and step joined with a dash. Step `b-c` of `a` is also step `c` of `a-b`."""
 
     def upsert_step(self, run_task_id: str, step: WorkflowStepState) -> None:
         super().upsert_step(run_task_id, step)
-        with self.changed("table of steps") as table:
+        with self.edit("table of steps") as table:
             table[f"{run_task_id}-{step.step_id}"] = json.loads(step.to_json())
 
     def steps(self, run_task_id: str) -> dict[str, WorkflowStepState]:
@@ -217,20 +211,20 @@ class JoinsRunAndStep(JsonRuns):
         }
 
 
-@animal("runs", "corrupt.heals kill.delete power.delete errors.delete")
+@known_bad("runs", "corrupt.heals kill.delete power.delete errors.delete")
 class DeletesInTwoSteps(JsonRuns):
-    """The run is deleted first, its steps afterwards. A process that dies in between leaves steps without a run."""
+    """The run is deleted first, its steps second. A process that dies in between leaves steps without a run."""
 
     def delete_run(self, run_task_id: str) -> None:
         self.check(run_task_id)
-        with self.changed(run_task_id) as document:
+        with self.edit(run_task_id) as document:
             document.pop("run", None)
         super().delete_run(run_task_id)
 
 
-@animal("runs", "ids.any-step ids.steps-never-collide")
+@known_bad("runs", "ids.any-step ids.steps-never-collide")
 class CutsStepIds(JsonRuns):
-    """A step's id takes 255 characters, as the column did from which the code was taken. Long ones come back short."""
+    """Step ids are cut to 255 characters, the width of a database column. Long ids are returned shortened."""
 
     def upsert_step(self, run_task_id: str, step: WorkflowStepState) -> None:
         self.check(step.step_id)

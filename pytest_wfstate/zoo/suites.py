@@ -1,4 +1,4 @@
-"""Animals of the zoo before their suites."""
+"""Suites of known-bad stores: each knows which of its clauses must fail."""
 
 from __future__ import annotations
 
@@ -6,19 +6,19 @@ from pathlib import Path
 from typing import Any
 
 from pytest_wfstate.suites.base import Suite
-from pytest_wfstate.zoo import Animal
+from pytest_wfstate.zoo import KnownBadStore
 
 
-def suite_of(animal: Animal, suites: dict[str, type[Suite]]) -> type[Suite]:
-    """Make a suite that holds an animal to its contract, and knows what it breaks."""
+def suite_of(store: KnownBadStore, suites: dict[str, type[Suite]]) -> type[Suite]:
+    """Return a suite that holds a known-bad store to its contract, with what it breaks as known failures."""
 
-    def at_home(_: Suite, home: Path) -> Any:
-        return animal.open(home)
+    def in_home(_: Suite, home: Path) -> Any:
+        return store.open(home)
 
     def on_server(suite: Suite, home: Path) -> Any:
-        return animal.open(suite.url, prefix=home.name)
+        return store.open(suite.url, prefix=home.name)
 
-    name = "Test" + "".join(part.capitalize() for part in animal.name.replace(".", "-").split("-"))
-    known = dict.fromkeys(animal.breaks, animal.story)
-    place = {"open": on_server, "medium": "server", "server": animal.server} if animal.server else {"open": at_home}
-    return type(name, (suites[animal.contract],), {"known_failures": known, "__doc__": animal.story, **place})
+    name = "Test" + "".join(part.capitalize() for part in store.name.replace(".", "-").split("-"))
+    known = dict.fromkeys(store.breaks, store.story)
+    place = {"open": on_server, "medium": "server", "server": store.server} if store.server else {"open": in_home}
+    return type(name, (suites[store.contract],), {"known_failures": known, "__doc__": store.story, **place})

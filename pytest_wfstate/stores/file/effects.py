@@ -16,7 +16,7 @@ from pytest_wfstate.stores.file.folder import Durability
 from pytest_wfstate.stores.file.journal import Journal
 
 
-class _Mark(Record):
+class MarkChange(Record):
     """A change: one more effect."""
 
     effect: SideEffectRecord
@@ -35,7 +35,7 @@ class _TaskDocument(WorkflowCheckpoint):
         return (self.task_id,)
 
     def apply(self, change: bytes | str) -> None:
-        mark = _Mark.model_validate_json(change)
+        mark = MarkChange.model_validate_json(change)
         self.mark(mark.effect, at=mark.at)
 
     def size(self) -> int:
@@ -74,7 +74,7 @@ class FileEffectStore(FileStore, EffectStore):
         effect = check_effect(tool_use_id, effect)
         with self._tasks.edit(task_id) as edit:
             if not edit.document.is_completed(tool_use_id):
-                edit.apply(_Mark(effect=effect, at=seconds(now())))
+                edit.apply(MarkChange(effect=effect, at=seconds(now())))
 
     @threaded
     def delete_checkpoint(self, task_id: str) -> None:

@@ -205,7 +205,7 @@ class Edit(Generic[D]):
         self, held: LockedFolder, name: str, entry: _CachedDocument[D] | None, document: D, durable: Reach | None
     ) -> None:
         self._held = held
-        self._name = name
+        self.name = name
         self.entry = entry
         self.document = document
         self.durable = durable
@@ -217,13 +217,13 @@ class Edit(Generic[D]):
         line = change.to_json()
         self.document.apply(line)
         if entry is None or not entry.head or entry.changes >= max(_LEAST_CHANGES, entry.items):
-            entry = _write(self._held, self._name, self.document)
+            entry = _write(self._held, self.name, self.document)
         else:
-            self._append(entry, _line(line.encode()))
+            self._append(entry, checksummed_line(line.encode()))
         self.entry, self.durable = entry, entry.reach()
 
     def _append(self, entry: _CachedDocument[D], line: bytes) -> None:
-        fd = os.open(self._held.path(self._name), os.O_RDWR)
+        fd = os.open(self._held.path(self.name), os.O_RDWR)
         try:
             if os.fstat(fd).st_size > entry.end:  # a line that its writer did not live to finish
                 self._cut(fd, entry)
@@ -251,7 +251,7 @@ class Edit(Generic[D]):
         """
         if self.entry is None or self.durable == self.entry.reach():
             return
-        fd = os.open(self._held.path(self._name), os.O_RDONLY)
+        fd = os.open(self._held.path(self.name), os.O_RDONLY)
         try:
             self._sync(fd, self.entry)
         finally:
@@ -272,7 +272,7 @@ class Edit(Generic[D]):
         except BaseException:
             # What could not be written counts as written from now on (fsync(2)): no later fsync would do it.
             with contextlib.suppress(OSError):
-                self._held.replace(self._name, _renewed(_read_at(fd, 0, entry.end)))
+                self._held.replace(self.name, _renewed(_read_at(fd, 0, entry.end)))
             raise
 
     def _sync_name(self, entry: _CachedDocument[D]) -> None:
@@ -282,7 +282,7 @@ class Edit(Generic[D]):
 
 
 def _write(held: LockedFolder, name: str, document: D) -> _CachedDocument[D]:
-    line = _line(_opening() + b'","document":%s}' % document.to_json().encode())
+    line = checksummed_line(_opening() + b'","document":%s}' % document.to_json().encode())
     held.replace(name, line)
     return _CachedDocument(document, line[:_HEAD], document.size(), last_head=line[:_LINE_HEAD], end=len(line))
 
@@ -290,7 +290,7 @@ def _write(held: LockedFolder, name: str, document: D) -> _CachedDocument[D]:
 def _renewed(data: bytes) -> bytes:
     """Give a file's content a generation of its own: others may know the name of the old one to be on the disk."""
     length = data.find(b"\n") + 1
-    return _line(_opening() + data[_HEAD : length - 1]) + data[length:] if _body(data[:length]) else data
+    return checksummed_line(_opening() + data[_HEAD : length - 1]) + data[length:] if _body(data[:length]) else data
 
 
 def _opening() -> bytes:
@@ -326,14 +326,15 @@ def _still_holds(entry: _CachedDocument[D], fd: int) -> bool:
     )
 
 
-def _line(body: bytes) -> bytes:
+def checksummed_line(body: bytes) -> bytes:
+    """Return the line of a journal that holds this JSON."""
     return b"%08x %s\n" % (zlib.crc32(body), body)
 
 
 def _body(line: bytes) -> bytes | None:
     """Give the JSON of a line, or None if the line is bad."""
     body = line[_LINE_HEAD:-1]
-    return body if _line(body) == line else None
+    return body if checksummed_line(body) == line else None
 
 
 def _holds_a_line(data: bytes) -> bool:

@@ -35,17 +35,17 @@ class FilePausedStore(FileStore, PausedStore):
 
     def save(self, paused: PausedWorkflow) -> None:
         paused = PausedWorkflow.checked(paused)
-        name = _stem(paused.run_id) + PAUSED
+        name = run_stem(paused.run_id) + PAUSED
         with self._folder.exclusive() as held:
             held.replace(name, paused.to_json(indent=2).encode())
 
     def load(self, run_id: str) -> PausedWorkflow | None:
-        name = _stem(run_id) + PAUSED
+        name = run_stem(run_id) + PAUSED
         data = self._folder.read(name)
         return None if data is None else parse(PausedWorkflow, data, self._folder.path(name), run_id)
 
     def claim(self, run_id: str) -> PausedWorkflow | None:
-        run = _stem(run_id)
+        run = run_stem(run_id)
         if not self._folder.exists():
             return None
         with self._folder.exclusive() as held:
@@ -64,7 +64,7 @@ class FilePausedStore(FileStore, PausedStore):
         if not self._folder.exists():
             return 0
         with self._folder.exclusive() as held:
-            orphans = [run for run in sorted(_stems(held.names(), INFLIGHT)) if _is_orphan(held, run, age)]
+            orphans = [run for run in sorted(stems(held.names(), INFLIGHT)) if is_orphan(held, run, age)]
             again = {run for run in orphans if held.exists(run + PAUSED)}
             if again:
                 # Who paused them again may have died before its fsync: until then a claim is all that is on the disk.
@@ -80,7 +80,7 @@ class FilePausedStore(FileStore, PausedStore):
         return rearmed
 
     def complete(self, run_id: str) -> None:
-        run = _stem(run_id)
+        run = run_stem(run_id)
         if not self._folder.exists():
             return
         with self._folder.exclusive() as held:
@@ -89,7 +89,7 @@ class FilePausedStore(FileStore, PausedStore):
             held.sync()
 
     def remove(self, run_id: str) -> None:
-        run = _stem(run_id)
+        run = run_stem(run_id)
         if not self._folder.exists():
             return
         with self._folder.exclusive() as held:
@@ -103,15 +103,17 @@ class FilePausedStore(FileStore, PausedStore):
 
     def list(self) -> builtins.list[str]:
         with self._folder.shared() as names:
-            ids = [_id(self._folder, run) for run in _stems(names, PAUSED)]
+            ids = [_id(self._folder, run) for run in stems(names, PAUSED)]
         return sorted(one for one in ids if one is not None)
 
 
-def _stem(run_id: str) -> str:
+def run_stem(run_id: str) -> str:
+    """Return the file name of a run, without its suffix."""
     return stem(check_id("run id", run_id))
 
 
-def _stems(names: Iterable[str], suffix: str) -> Iterable[str]:
+def stems(names: Iterable[str], suffix: str) -> Iterable[str]:
+    """Return the names that end with `suffix`, without it."""
     return (name.removesuffix(suffix) for name in names if name.endswith(suffix))
 
 
@@ -139,13 +141,13 @@ def _read_lease(held: LockedFolder, run: str) -> dict[str, Any]:
     return lease if isinstance(lease, dict) else {}
 
 
-def _is_orphan(held: LockedFolder, run: str, age: float) -> bool:
-    """Tell whether a claim is one of ours and was made at least `age` seconds ago."""
-    return (only_id(run) is not None or is_shortened(run)) and _age(held, run) >= age
+def is_orphan(held: LockedFolder, run: str, age: float) -> bool:
+    """Whether a claim is one of ours and was made at least `age` seconds ago."""
+    return (only_id(run) is not None or is_shortened(run)) and claim_age(held, run) >= age
 
 
-def _age(held: LockedFolder, run: str) -> float:
-    """Tell for how many seconds the run has been claimed; for ever if its lease cannot be read."""
+def claim_age(held: LockedFolder, run: str) -> float:
+    """Return for how many seconds the run has been claimed; infinity if its lease cannot be read."""
     claimed_at: Any = _read_lease(held, run).get("claimed_at")
     try:
         # Times are exact to the microsecond and their difference as floats is not: a lease ends when it should.

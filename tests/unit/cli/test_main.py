@@ -19,7 +19,7 @@ from pytest_wfstate import Server
 from pytest_wfstate.cli.check import all_clauses, shipped
 from pytest_wfstate.cli.main import main
 from pytest_wfstate.suites import SUITES
-from pytest_wfstate.zoo import ANIMALS
+from pytest_wfstate.zoo import KNOWN_BAD_STORES
 
 HEAD = ["store", "core", "safe", "hardened", "failed", "skipped", "not measured", "not asked"]
 FEW = ("check", "resume.file", "-k", "resume.save.load")
@@ -260,7 +260,9 @@ def test_progress_is_shown_on_a_terminal(tmp_path: Path) -> None:
 def test_clauses_are_listed_with_level_fault_and_promise(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["clauses", "paused"]) == 0
     lines = capsys.readouterr().out.splitlines()
-    assert ["paused.claim.one-winner", "safe", "none", "Of several claims on a run, exactly one wins."] in map(cells, lines)
+    assert ["paused.claim.one-winner", "safe", "none", "Of several claims on a run, exactly one wins."] in map(
+        cells, lines
+    )
     assert all(line.startswith("paused.") for line in lines)
 
 
@@ -273,7 +275,7 @@ def test_clauses_of_all_contracts_are_listed(capsys: pytest.CaptureFixture[str])
 
 
 def test_an_animal_is_shown_with_its_story_and_what_caught_it(capsys: pytest.CaptureFixture[str]) -> None:
-    animal = next(one for one in ANIMALS if one.name.startswith("resume.") and one.breaks)
+    animal = next(one for one in KNOWN_BAD_STORES if one.name.startswith("resume.") and one.breaks)
     assert main(["zoo", animal.name]) == 0
     name, *rest, last = capsys.readouterr().out.splitlines()
     told = " ".join(" ".join(rest).split())
@@ -284,7 +286,7 @@ def test_an_animal_is_shown_with_its_story_and_what_caught_it(capsys: pytest.Cap
 
 
 def test_the_full_zoo_is_a_matrix(capsys: pytest.CaptureFixture[str]) -> None:
-    animal = next(one for one in ANIMALS if one.name.startswith("resume.") and one.breaks)
+    animal = next(one for one in KNOWN_BAD_STORES if one.name.startswith("resume.") and one.breaks)
     assert main(["zoo", "--full", animal.name]) == 0
     out = capsys.readouterr().out
     (row,) = [line for line in out.splitlines() if line.startswith(animal.name)]
@@ -321,16 +323,16 @@ def test_a_store_on_a_server_that_was_given_is_checked_and_leaves_no_key(
 
 def test_animals_are_looked_for_in_one_contract(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["zoo", "--contract", "paused", "resume."]) == 2
-    own = sum(animal.contract == "paused" for animal in ANIMALS)
+    own = sum(animal.contract == "paused" for animal in KNOWN_BAD_STORES)
     assert f"no animal's name begins with resume.. There are {own}, of the contracts paused." in capsys.readouterr().err
 
 
 def test_an_animal_that_is_not_what_it_is_said_to_be_fails_the_matrix(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    animal = next(one for one in ANIMALS if one.name == "resume.takes-any-id")
+    animal = next(one for one in KNOWN_BAD_STORES if one.name == "resume.takes-any-id")
     liar = dataclasses.replace(animal, breaks=("resume.save.load", "resume.ids.refused"))
-    monkeypatch.setattr("pytest_wfstate.cli.main.ANIMALS", [liar])
+    monkeypatch.setattr("pytest_wfstate.cli.main.KNOWN_BAD_STORES", [liar])
     quick = [one for one in all_clauses("resume") if one.fault not in ("kill", "power", "errors", "race")]
     monkeypatch.setattr("pytest_wfstate.cli.check.all_clauses", lambda _: quick)
     assert main(["zoo", "--full", "--contract", "resume"]) == 1

@@ -6,9 +6,9 @@ from pathlib import Path
 
 from pytest_wfstate.cli.zoo import caught, count, differences, is_caught, matrix, without_animal
 from pytest_wfstate.suites.clauses import Clause
-from pytest_wfstate.zoo import Animal
+from pytest_wfstate.zoo import KnownBadStore
 
-BAT = Animal("x.bat", "x", "It sleeps by day.", ("x.a.b", "x.a.c"), Path)
+BAT = KnownBadStore("x.bat", "x", "It sleeps by day.", ("x.a.b", "x.a.c"), Path)
 CLAUSES = [Clause(f"x.a.{name}", "core", "none", "It is.", f"test_a_{name}") for name in "bcde"]
 
 
@@ -25,11 +25,11 @@ def test_an_animal_that_got_away_is_told() -> None:
 
 
 def test_an_animal_that_breaks_nothing_is_not_caught() -> None:
-    assert not is_caught(Animal("x.bat", "x", "", (), Path), {})
+    assert not is_caught(KnownBadStore("x.bat", "x", "", (), Path), {})
 
 
 def test_an_animal_that_there_is_no_server_for_did_not_get_away() -> None:
-    eel = Animal("x.eel", "x", "It swims.", ("x.a.b",), Path, server="sea")
+    eel = KnownBadStore("x.eel", "x", "It swims.", ("x.a.b",), Path, server="sea")
     told, is_clean = count([BAT, eel], {"x.bat": dict.fromkeys(BAT.breaks, "known"), "x.eel": {"x.a.b": "skipped"}})
     assert is_clean
     assert told.splitlines() == [
@@ -62,7 +62,7 @@ def test_a_clause_that_never_saw_an_animal_is_a_difference() -> None:
 
 def test_random_calls_may_find_more_than_is_said_and_not_less() -> None:
     clause = Clause("x.random.calls", "safe", "none", "It is.", "test_random_calls")
-    bold = Animal("x.boa", "x", "It sleeps by day.", (clause.id,), Path)
+    bold = KnownBadStore("x.boa", "x", "It sleeps by day.", (clause.id,), Path)
     assert differences([BAT], {"x.bat": {"x.a.b": "failed", "x.a.c": "failed", clause.id: "failed"}}) == []
     assert matrix([BAT], [clause], {"x.bat": {clause.id: "failed"}}).splitlines()[-1] == "x.bat  ~"
     assert differences([bold], {"x.boa": {clause.id: "passed"}}) == [

@@ -1,6 +1,6 @@
-"""Every animal of the zoo is caught by the clauses that it names, and does what is asked at the core otherwise.
+"""Every known-bad store fails the clauses that it names, and keeps the other core clauses.
 
-That it breaks no others either is what `wfstate zoo --full` shows, which takes its time.
+`wfstate zoo --full`, which takes longer, shows that it breaks no others.
 """
 
 from __future__ import annotations
@@ -9,48 +9,39 @@ from pytest_wfstate.cli.check import all_clauses
 from pytest_wfstate.cli.zoo import BY_CHANCE
 from pytest_wfstate.suites import SUITES, Suite
 from pytest_wfstate.suites.clauses import clauses
-from pytest_wfstate.zoo import ANIMALS, Animal
+from pytest_wfstate.zoo import KNOWN_BAD_STORES, KnownBadStore
 from pytest_wfstate.zoo.suites import suite_of
 
 
-def _asked(animal: Animal) -> type[Suite]:
-    """Make a suite of the clauses that an animal breaks, and those of the core: to collect all takes its time."""
-    suite = suite_of(animal, SUITES)
-    suite.random_shrinks = False  # that they fail is all there is to know here
-    others = [one.test for one in clauses(suite) if one.level != "core" and one.id not in animal.breaks]
+def _smaller_suite(store: KnownBadStore) -> type[Suite]:
+    """Return a suite of the clauses that a store breaks and the core ones: collecting all of them is slow."""
+    suite = suite_of(store, SUITES)
+    suite.random_shrinks = False  # only whether they fail matters here
+    others = [clause.test for clause in clauses(suite) if clause.level != "core" and clause.id not in store.breaks]
     for test in [*others, "test_suite_is_whole"]:
         setattr(suite, test, None)
     return suite
 
 
-for _animal in ANIMALS:
-    _suite = _asked(_animal)
-    globals()[_suite.__name__] = _suite
-del _animal, _suite
+globals().update((suite.__name__, suite) for suite in map(_smaller_suite, KNOWN_BAD_STORES))
 
 
-def test_every_animal_names_clauses_that_exist() -> None:
-    known = {clause.id for clause in all_clauses()}
-    assert {clause for animal in ANIMALS for clause in animal.breaks} <= known
+def test_known_bad_stores_and_clauses_name_each_other() -> None:
+    broken = {clause for store in KNOWN_BAD_STORES for clause in store.breaks}
+    assert broken == {clause.id for clause in all_clauses()}
 
 
-def test_every_clause_has_an_animal() -> None:
-    broken = {clause for animal in ANIMALS for clause in animal.breaks}
-    assert [clause.id for clause in all_clauses() if clause.id not in broken] == []
+def test_a_known_bad_store_names_no_clause_twice() -> None:
+    assert [store.name for store in KNOWN_BAD_STORES if len(set(store.breaks)) < len(store.breaks)] == []
 
 
-def test_an_animal_names_no_clause_twice() -> None:
-    assert [animal.name for animal in ANIMALS if len(set(animal.breaks)) < len(animal.breaks)] == []
+def test_every_known_bad_store_has_a_name_and_a_story_of_its_own() -> None:
+    assert len({store.name for store in KNOWN_BAD_STORES}) == len(KNOWN_BAD_STORES)
+    assert len({(store.contract, store.story) for store in KNOWN_BAD_STORES}) == len(KNOWN_BAD_STORES)
+    assert all(len(store.story) > 40 for store in KNOWN_BAD_STORES)
 
 
-def test_every_animal_has_a_name_and_a_story_of_its_own() -> None:
-    assert len({animal.name for animal in ANIMALS}) == len(ANIMALS)
-    assert len({(animal.contract, animal.story) for animal in ANIMALS}) == len(ANIMALS)
-    assert all(len(animal.story) > 40 for animal in ANIMALS)
-
-
-def test_what_finds_by_chance_is_named_only_where_it_cannot_miss() -> None:
-    """Elsewhere it is a matter of luck whether a bug is found, and luck is no test."""
-    named = {animal.name for animal in ANIMALS if any(one.endswith(BY_CHANCE) for one in animal.breaks)}
+def test_clauses_that_find_bugs_by_chance_are_named_only_where_they_cannot_miss() -> None:
+    named = {store.name for store in KNOWN_BAD_STORES if any(clause.endswith(BY_CHANCE) for clause in store.breaks)}
     certain = ("missing-is-an-error", "kept-in-memory")
     assert named == {f"{contract}.{name}" for contract in SUITES for name in certain}

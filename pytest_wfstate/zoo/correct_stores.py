@@ -1,7 +1,7 @@
-"""Stores as one would write them in an afternoon, had one thought of everything: a JSON file a run.
+"""Correct stores to put bugs into: a JSON file for each run, as one would write them in an afternoon.
 
-They are right. Whatever a bug can be in is a method of its own here: what a file is called, how it is written and read,
-how a record is checked, kept and made again. So an animal, or a trait of animals of all contracts, is a few lines.
+Everything that a bug can be in is a method of its own: how a file is named, written and read, how a record is checked,
+stored and decoded. So a known-bad store, or a bug that several contracts share, is a few lines.
 """
 
 from __future__ import annotations
@@ -38,58 +38,58 @@ R = TypeVar("R")
 
 
 class JsonFiles:
-    """Documents of plain JSON, each in a file that is read and replaced as a whole."""
+    """Plain JSON documents, each in a file that is read and replaced as a whole."""
 
     def __init__(self, home: str | os.PathLike[str]) -> None:
         self.folder = Folder(home, "power")
 
     def name(self, *ids: str) -> str:
-        """Name the file of some ids."""
+        """Return the file name for these ids."""
         return stem(*ids) + ".json"
 
     def check(self, *ids: str) -> None:
-        """Refuse what cannot be an id."""
-        for one in ids:
-            check_id("id", one)
+        """Refuse invalid ids."""
+        for value in ids:
+            check_id("id", value)
 
     def checked(self, kind: Any, record: Any) -> Any:
-        """Copy a record that is to be kept, and refuse one that cannot be."""
+        """Return a copy of a record to store, or refuse an invalid one."""
         return kind.checked(record)
 
     def put(self, record: Any) -> None:
-        """Keep a record that was checked."""
+        """Store a record that was checked."""
         raise NotImplementedError
 
-    def kept(self, record: Any) -> Any:
-        """Give what is kept in the place of a record; None if there is nothing."""
+    def stored(self, record: Any) -> Any:
+        """Return the stored record that this one would replace, or None."""
         raise NotImplementedError
 
-    def found(self, record: R | None) -> R | None:
-        """Give a caller the record that was asked for: None if there is none."""
+    def answer(self, record: R | None) -> R | None:
+        """Return what a caller gets for the record it asked for."""
         return record
 
-    def one(self, kind: type[R], fields: dict[str, Any] | None) -> R | None:
-        """Make a record of what a document says of it, if it says anything."""
-        return self.made(kind, fields) if fields else None
+    def decode_if_any(self, kind: type[R], fields: dict[str, Any] | None) -> R | None:
+        """Return the record of these fields, or None if there are none."""
+        return self.decode(kind, fields) if fields else None
 
-    def made(self, kind: Any, fields: dict[str, Any]) -> Any:
-        """Make a record of what a document says of it."""
+    def decode(self, kind: Any, fields: dict[str, Any]) -> Any:
+        """Return the record of these fields."""
         try:
             return kind.model_validate(fields)
         except ValidationError as error:
             raise CorruptRecord("a file", str(error)) from error
 
     def read(self, *ids: str) -> dict[str, Any]:
-        """Read a document, empty if there is none."""
+        """Return the document of these ids, empty if there is none."""
         return self.document(self.name(*ids))
 
     def document(self, name: str) -> dict[str, Any]:
-        """Read a file, empty if there is none."""
+        """Return the document in a file, empty if there is none."""
         data = self.folder.read(name)
         return {} if data is None else self.parse(data)
 
     def parse(self, data: bytes) -> dict[str, Any]:
-        """Make a document of the content of a file."""
+        """Return the document that these bytes hold."""
         try:
             document: dict[str, Any] = json.loads(data)
         except ValueError as error:
@@ -97,15 +97,15 @@ class JsonFiles:
         return document
 
     @contextlib.contextmanager
-    def changed(self, *ids: str) -> Iterator[dict[str, Any]]:
-        """Give a document to change; it is written when that went well."""
+    def edit(self, *ids: str) -> Iterator[dict[str, Any]]:
+        """Yield a document to change, and write it unless an error was raised."""
         with self.folder.exclusive() as held:
             document = self.read(*ids)
             yield document
             self.write(held, self.name(*ids), json.dumps(document, ensure_ascii=False).encode())
 
     def write(self, held: LockedFolder, name: str, data: bytes) -> None:
-        """Put a file in its place."""
+        """Replace a file."""
         held.replace(name, data)
 
     def drop(self, *ids: str) -> None:
@@ -121,7 +121,7 @@ class JsonFiles:
 
 
 class JsonEffects(JsonFiles):
-    """Checkpoints: a document is one, and a mark writes it all anew."""
+    """Checkpoints: each is a document, which a mark rewrites."""
 
     def save_checkpoint(self, checkpoint: WorkflowCheckpoint) -> None:
         self.put(self.checked(WorkflowCheckpoint, checkpoint))
@@ -129,22 +129,22 @@ class JsonEffects(JsonFiles):
     def put(self, record: WorkflowCheckpoint) -> None:
         self.check(record.task_id)
         with self.folder.exclusive() as held:
-            self.store(held, record)
+            self.write_checkpoint(held, record)
 
-    def store(self, held: LockedFolder, checkpoint: WorkflowCheckpoint) -> None:
-        """Write a checkpoint, saved or marked."""
+    def write_checkpoint(self, held: LockedFolder, checkpoint: WorkflowCheckpoint) -> None:
+        """Write a checkpoint that was saved or marked."""
         self.write(held, self.name(checkpoint.task_id), checkpoint.to_json().encode())
 
     def load_checkpoint(self, task_id: str) -> WorkflowCheckpoint | None:
         self.check(task_id)
-        return self.found(self.task(task_id))
+        return self.answer(self.task(task_id))
 
-    def kept(self, record: WorkflowCheckpoint) -> WorkflowCheckpoint | None:
+    def stored(self, record: WorkflowCheckpoint) -> WorkflowCheckpoint | None:
         return self.task(record.task_id)
 
     def task(self, task_id: str) -> WorkflowCheckpoint | None:
-        """Read a checkpoint."""
-        return self.one(WorkflowCheckpoint, self.read(task_id))
+        """Return the checkpoint of a task."""
+        return self.decode_if_any(WorkflowCheckpoint, self.read(task_id))
 
     def mark_step_complete(self, task_id: str, tool_use_id: str, effect: SideEffectRecord) -> None:
         self.check(task_id)
@@ -152,26 +152,26 @@ class JsonEffects(JsonFiles):
         with self.folder.exclusive() as held:
             checkpoint = self.task(task_id) or self.blank(task_id)
             self.mark(checkpoint, effect)
-            self.store(held, checkpoint)
+            self.write_checkpoint(held, checkpoint)
 
     def delete_checkpoint(self, task_id: str) -> None:
         self.drop(task_id)
 
     def blank(self, task_id: str) -> WorkflowCheckpoint:
-        """Make the checkpoint that the first mark starts from."""
+        """Return the checkpoint that the first mark starts from."""
         return WorkflowCheckpoint.new(task_id, "unknown")
 
     def mark(self, checkpoint: WorkflowCheckpoint, effect: SideEffectRecord) -> None:
-        """Count an effect as done."""
+        """Add an effect to a checkpoint."""
         checkpoint.mark(effect, at=seconds(now()))
 
 
 class JsonPaused(JsonFiles):
-    """Paused runs: a document has the record of a run that is paused, and its claim, if there is one."""
+    """Paused runs: a document holds the record of a paused run, its claim, or both."""
 
     def __init__(self, home: str | os.PathLike[str]) -> None:
         super().__init__(home)
-        self._claimed: dict[str, str] = {}  # the token of this handle's last claim of each run
+        self._claimed: dict[str, str] = {}  # the token of this handle's last claim on each run
 
     def save(self, paused: PausedWorkflow) -> None:
         self.put(self.checked(PausedWorkflow, paused))
@@ -182,29 +182,29 @@ class JsonPaused(JsonFiles):
             try:
                 run = self.read(record.run_id)
             except CorruptRecord:
-                run = {}  # to save is to heal
-            self.settle(held, self.name(record.run_id), {**run, "paused": json.loads(record.to_json())})
+                run = {}  # saving repairs it
+            self.write_or_unlink(held, self.name(record.run_id), {**run, "paused": json.loads(record.to_json())})
 
-    def kept(self, record: PausedWorkflow) -> PausedWorkflow | None:
+    def stored(self, record: PausedWorkflow) -> PausedWorkflow | None:
         return self.paused(record.run_id)
 
     def paused(self, run_id: str) -> PausedWorkflow | None:
-        """Read the record of a run that is paused."""
-        return self.one(PausedWorkflow, self.read(run_id).get("paused"))
+        """Return the record of a paused run."""
+        return self.decode_if_any(PausedWorkflow, self.read(run_id).get("paused"))
 
     def load(self, run_id: str) -> PausedWorkflow | None:
         self.check(run_id)
-        return self.found(self.paused(run_id))
+        return self.answer(self.paused(run_id))
 
     def claim(self, run_id: str) -> PausedWorkflow | None:
         self.check(run_id)
         with self.folder.exclusive() as held:
             paused = self.paused(run_id)
             if paused is None:
-                held.sync()  # who made the claim that we have lost to may have died before its fsync
+                held.sync()  # the winner of the claim may have died before its fsync
                 return None
             claim = {"record": json.loads(paused.to_json()), "token": uuid.uuid4().hex, "at": now().timestamp()}
-            self.settle(held, self.name(run_id), {"claim": claim})
+            self.write_or_unlink(held, self.name(run_id), {"claim": claim})
             self._claimed[run_id] = claim["token"]
         return paused
 
@@ -214,7 +214,7 @@ class JsonPaused(JsonFiles):
             for name, run in self.runs(held.names()):
                 if "claim" in run and round(now().timestamp() - run["claim"]["at"], 6) >= age:
                     rearmed += "paused" not in run
-                    self.settle(held, name, {"paused": run.get("paused", run["claim"]["record"])})
+                    self.write_or_unlink(held, name, {"paused": run.get("paused", run["claim"]["record"])})
             held.sync()
         return rearmed
 
@@ -225,7 +225,7 @@ class JsonPaused(JsonFiles):
             token = run.get("claim", {}).get("token")
             if token and self._claimed.get(run_id, token) == token:
                 del run["claim"]
-                self.settle(held, self.name(run_id), run)
+                self.write_or_unlink(held, self.name(run_id), run)
             held.sync()
 
     def remove(self, run_id: str) -> None:
@@ -236,13 +236,13 @@ class JsonPaused(JsonFiles):
             return sorted(run["paused"]["run_id"] for _, run in self.runs(names) if "paused" in run)
 
     def runs(self, names: builtins.list[str]) -> Iterator[tuple[str, dict[str, Any]]]:
-        """Read the documents that can be read, with the names of their files."""
+        """Yield every readable document with the name of its file."""
         for name in sorted(name for name in names if name.endswith(".json")):
             with contextlib.suppress(CorruptRecord):
                 yield name, self.document(name)
 
-    def settle(self, held: LockedFolder, name: str, run: dict[str, Any]) -> None:
-        """Write a document; one with nothing in it is removed."""
+    def write_or_unlink(self, held: LockedFolder, name: str, run: dict[str, Any]) -> None:
+        """Write a document, or remove the file of an empty one."""
         if run:
             self.write(held, name, json.dumps(run, ensure_ascii=False).encode())
         else:
@@ -250,7 +250,7 @@ class JsonPaused(JsonFiles):
 
 
 class JsonResume(JsonFiles):
-    """Resume points: a document is one."""
+    """Resume points: each is a document."""
 
     def save(self, point: ResumePoint) -> None:
         self.put(self.checked(ResumePoint, point))
@@ -260,23 +260,23 @@ class JsonResume(JsonFiles):
         with self.folder.exclusive() as held:
             self.write(held, self.name(record.run_id), record.to_json().encode())
 
-    def kept(self, record: ResumePoint) -> ResumePoint | None:
+    def stored(self, record: ResumePoint) -> ResumePoint | None:
         return self.point(record.run_id)
 
     def point(self, run_id: str) -> ResumePoint | None:
-        """Read the point of a run."""
-        return self.one(ResumePoint, self.read(run_id))
+        """Return the resume point of a run."""
+        return self.decode_if_any(ResumePoint, self.read(run_id))
 
     def load(self, run_id: str) -> ResumePoint | None:
         self.check(run_id)
-        return self.found(self.point(run_id))
+        return self.answer(self.point(run_id))
 
     def delete(self, run_id: str) -> None:
         self.drop(run_id)
 
 
 class JsonSnapshots(JsonFiles):
-    """Snapshots: the document of a run has one for each super-step."""
+    """Snapshots: the document of a run holds one for each super-step."""
 
     def save(self, snapshot: Snapshot) -> None:
         self.put(self.checked(Snapshot, snapshot))
@@ -284,71 +284,71 @@ class JsonSnapshots(JsonFiles):
     def put(self, record: Snapshot) -> None:
         key = record.key
         self.check(key.workflow_id, key.run_id)
-        with self.changed(key.workflow_id, key.run_id) as run:
+        with self.edit(key.workflow_id, key.run_id) as run:
             run[str(key.super_step)] = json.loads(record.to_json())
 
-    def kept(self, record: Snapshot) -> Snapshot | None:
+    def stored(self, record: Snapshot) -> Snapshot | None:
         return self.run(record.key.workflow_id, record.key.run_id).get(record.key.super_step)
 
     def run(self, workflow_id: str, run_id: str) -> dict[int, Snapshot]:
-        """Read the snapshots of a run, by super-step."""
+        """Return the snapshots of a run by super-step."""
         self.check(workflow_id, run_id)
-        found = self.read(workflow_id, run_id)
-        return {int(step): self.made(Snapshot, one) for step, one in found.items()}
+        document = self.read(workflow_id, run_id)
+        return {int(step): self.decode(Snapshot, fields) for step, fields in document.items()}
 
     def load(self, key: CheckpointKey) -> Snapshot | None:
         key = CheckpointKey.checked(key)
-        return self.found(self.run(key.workflow_id, key.run_id).get(key.super_step))
+        return self.answer(self.run(key.workflow_id, key.run_id).get(key.super_step))
 
     def latest(self, workflow_id: str, run_id: str) -> Snapshot | None:
         run = self.run(workflow_id, run_id)
-        return self.found(run[max(run)] if run else None)
+        return self.answer(run[max(run)] if run else None)
 
     def list(self, workflow_id: str, run_id: str) -> builtins.list[CheckpointMeta]:
         run = self.run(workflow_id, run_id)
         return [run[step].meta() for step in sorted(run)]
 
     def fork(self, source: CheckpointKey, edits: Edits = ()) -> str:
-        found = self.load(source)
-        if found is None:
+        snapshot = self.load(source)
+        if snapshot is None:
             raise no_source(source)
-        fork = self.forked(found, edits)
+        fork = self.forked(snapshot, edits)
         self.put(fork)
         return fork.key.run_id
 
     def forked(self, source: Snapshot, edits: Edits) -> Snapshot:
-        """Make a fork."""
+        """Return a fork."""
         return source.forked(new_run_id(), edits, milliseconds(now()))
 
 
 class JsonRuns(JsonFiles):
-    """Runs: a document has the run, if it was created, and its steps by their ids."""
+    """Runs: a document holds the run, if it was created, and its steps by id."""
 
     def create_run(self, state: WorkflowExecutionState) -> None:
         self.put(self.checked(WorkflowExecutionState, state))
 
     def put(self, record: WorkflowExecutionState) -> None:
         self.check(record.run_task_id)
-        with self.changed(record.run_task_id) as document:
+        with self.edit(record.run_task_id) as document:
             document["run"] = json.loads(record.to_json())
 
-    def kept(self, record: WorkflowExecutionState) -> WorkflowExecutionState | None:
+    def stored(self, record: WorkflowExecutionState) -> WorkflowExecutionState | None:
         return self.run(record.run_task_id)
 
     def run(self, run_task_id: str) -> WorkflowExecutionState | None:
-        """Read a run, without its steps."""
-        return self.one(WorkflowExecutionState, self.read(run_task_id).get("run"))
+        """Return a run without its steps."""
+        return self.decode_if_any(WorkflowExecutionState, self.read(run_task_id).get("run"))
 
     def get_run(self, run_task_id: str) -> WorkflowExecutionState | None:
         self.check(run_task_id)
-        return self.found(self.run(run_task_id))
+        return self.answer(self.run(run_task_id))
 
     def update_context(self, run_task_id: str, context: Any) -> None:
         self.check(run_task_id)
-        with self.changed(run_task_id) as document:
+        with self.edit(run_task_id) as document:
             if "run" not in document:
                 raise no_run(run_task_id)
-            state = self.made(WorkflowExecutionState, document["run"])
+            state = self.decode(WorkflowExecutionState, document["run"])
             state.context = context
             state.updated_at = now()
             document["run"] = json.loads(state.to_json())
@@ -359,28 +359,28 @@ class JsonRuns(JsonFiles):
     def upsert_step(self, run_task_id: str, step: WorkflowStepState) -> None:
         step = self.checked(WorkflowStepState, step)
         self.check(run_task_id, step.step_id)
-        with self.changed(run_task_id) as document:
+        with self.edit(run_task_id) as document:
             document.setdefault("steps", {})[step.step_id] = json.loads(step.to_json())
 
     def get_step(self, run_task_id: str, step_id: str) -> WorkflowStepState | None:
         self.check(run_task_id, step_id)
-        return self.found(self.steps(run_task_id).get(step_id))
+        return self.answer(self.steps(run_task_id).get(step_id))
 
     def list_steps(self, run_task_id: str) -> list[WorkflowStepState]:
         self.check(run_task_id)
         return list(self.steps(run_task_id).values())
 
     def steps(self, run_task_id: str) -> dict[str, WorkflowStepState]:
-        """Read the steps of a run."""
-        found = self.read(run_task_id).get("steps", {})
-        return {step_id: self.made(WorkflowStepState, one) for step_id, one in found.items()}
+        """Return the steps of a run by id."""
+        steps = self.read(run_task_id).get("steps", {})
+        return {step_id: self.decode(WorkflowStepState, fields) for step_id, fields in steps.items()}
 
 
-STORES: dict[str, type[JsonFiles]] = {
+CORRECT_STORES: dict[str, type[JsonFiles]] = {
     "effects": JsonEffects,
     "paused": JsonPaused,
     "resume": JsonResume,
     "runs": JsonRuns,
     "snapshots": JsonSnapshots,
 }
-"""The store of each contract."""
+"""The correct store of each contract."""

@@ -1,4 +1,4 @@
-"""Stores on a server that lose what was on its way there."""
+"""Stores on a server that lose changes in transit."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from typing import Any
 from pytest_wfstate.stores.redis.base import RedisStore
 from pytest_wfstate.stores.redis.client import Argument, RedisClient
 from pytest_wfstate.stores.redis.script import ChangeScript, Script
-from pytest_wfstate.zoo.base import trait_on_redis
+from pytest_wfstate.zoo.base import shared_bug_on_redis
 
 
-@trait_on_redis(
+@shared_bug_on_redis(
     effects="cut.save cut.mark cut.delete",
     paused="cut.save cut.claim cut.complete cut.recover cut.remove",
     resume="cut.save cut.delete",
@@ -20,9 +20,9 @@ from pytest_wfstate.zoo.base import trait_on_redis
     snapshots="cut.save cut.fork",
 )
 class TakesSentForDone(RedisStore):
-    """A change that got no answer is taken for made, since it was sent.
+    """A change that got no response counts as made, because it was sent.
 
-    The connection broke before it was, or the server died with it: what was acknowledged is nowhere.
+    If the connection broke first, or the server died, the acknowledged change is lost.
     """
 
     def __init__(self, url: str, prefix: str) -> None:
@@ -30,11 +30,11 @@ class TakesSentForDone(RedisStore):
         self._client = _Optimist(url)
 
 
-@trait_on_redis(paused="cut.claim cut.complete cut.recover")
+@shared_bug_on_redis(paused="cut.claim cut.complete cut.recover")
 class SendsAgain(RedisStore):
-    """A change that got no answer is sent again, as if it had never arrived.
+    """A change that got no response is sent again, as if it had never arrived.
 
-    It had: who claims again finds nothing to claim, and the run is in nobody's hands.
+    It had arrived: the second claim finds nothing to claim, and no worker has the run.
     """
 
     def __init__(self, url: str, prefix: str) -> None:
@@ -42,7 +42,7 @@ class SendsAgain(RedisStore):
         self._client = _Forgetful(url)
 
 
-@trait_on_redis(
+@shared_bug_on_redis(
     server="_wfstate_volatile_redis",
     effects="server.killed",
     paused="server.killed",
@@ -51,9 +51,9 @@ class SendsAgain(RedisStore):
     snapshots="server.killed",
 )
 class KeptInMemory(RedisStore):
-    """The server was set up as a cache, which keeps nothing on disk, and the warning was switched off.
+    """The server runs as a cache that stores nothing on disk, and the warning is silenced.
 
-    All that was ever acknowledged is gone when it is started again.
+    Everything acknowledged is lost when the server restarts.
     """
 
     def __init__(self, url: str, prefix: str) -> None:
@@ -67,7 +67,7 @@ class _Unwarned(RedisClient):
 
 
 class _Forgetful(RedisClient):
-    """A client that does not know its own receipts again."""
+    """A client that does not recognize its own receipts."""
 
     def _run(self, script: Script, keys: Sequence[str], args: Sequence[Argument]) -> Any:
         known, *others = keys
@@ -76,7 +76,7 @@ class _Forgetful(RedisClient):
 
 
 class _Optimist(RedisClient):
-    """A client that hopes for the best."""
+    """A client that takes a lost connection for success."""
 
     def _retry_once(self, call: Callable[[], Any], key: str, *, changes: bool) -> Any:
         try:

@@ -1,4 +1,4 @@
-"""Stores whose handles know things that are not on the disk, or never learn what is."""
+"""Stores whose handles hold state that is not on disk, or miss what is."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from typing import Any
 
 from pytest_wfstate.errors import CorruptRecord
 from pytest_wfstate.stores.file.folder import LockedFolder
-from pytest_wfstate.zoo.base import trait
-from pytest_wfstate.zoo.json_stores import JsonFiles
+from pytest_wfstate.zoo.base import shared_bug
+from pytest_wfstate.zoo.correct_stores import JsonFiles
 
 
-@trait(
+@shared_bug(
     effects="save.survives-restart mark.in-order mark.survives-restart handles.see-each-other values.falsy "
     "values.unicode values.large ids.any-text ids.never-collide aliasing.saved aliasing.loaded "
     "corrupt.stays-local mark.idempotent-after-restart mark.idempotent-elsewhere mark.idempotent-saved "
@@ -49,7 +49,10 @@ from pytest_wfstate.zoo.json_stores import JsonFiles
     "ids.never-joined ids.refused-everywhere fork.stamp",
 )
 class IndexInMemory(JsonFiles):
-    """A handle knows its files by an index that it never writes. After a restart they are there, and it has none."""
+    """A handle finds its files through an index that it never writes.
+
+    After a restart the files are still there, but the index is empty.
+    """
 
     def __init__(self, home: str | os.PathLike[str]) -> None:
         super().__init__(home)
@@ -60,17 +63,17 @@ class IndexInMemory(JsonFiles):
         self._index.add(name)
 
     def document(self, name: str) -> dict[str, Any]:
-        found = super().document(name)
-        return found if name in self._index else {}
+        document = super().document(name)
+        return document if name in self._index else {}
 
 
-@trait(
-    effects="handles.see-each-other mark.seen-at-once mark.after-delete delete.seen-at-once mark.sets-time race.load",
+@shared_bug(
+    effects="handles.see-each-other mark.seen-at-once mark.after-delete delete.seen-at-once mark.sets-time race.load"
 )
 class NeverLooksAgain(JsonFiles):
-    """A handle reads a file when it first hears of it, and trusts that until it changes the file itself.
+    """A handle reads a file once and trusts its copy until it changes the file itself.
 
-    It never learns what other workers save, and does again what they have done.
+    It never sees what other workers save, and does their work again.
     """
 
     def __init__(self, home: str | os.PathLike[str]) -> None:
@@ -91,16 +94,16 @@ class NeverLooksAgain(JsonFiles):
         self._known.pop(name, None)
 
 
-@trait(
+@shared_bug(
     effects="aliasing.saved aliasing.loaded",
     paused="aliasing.saved aliasing.loaded",
     runs="aliasing.saved aliasing.loaded aliasing.handed-over aliasing.steps",
     snapshots="aliasing.saved aliasing.loaded aliasing.forked",
 )
 class KeepsTheCallersObject(JsonFiles):
-    """A handle keeps what it was given, to save a look at the disk: the caller's own object, and no copy.
+    """A handle caches the caller's own object instead of a copy.
 
-    The caller goes on with it, and what it does to it is loaded, and was never stored.
+    When the caller changes it, the change is loaded although it was never stored.
     """
 
     def __init__(self, home: str | os.PathLike[str]) -> None:
@@ -112,30 +115,30 @@ class KeepsTheCallersObject(JsonFiles):
         self._given[checked.to_json()] = record
         return checked
 
-    def made(self, kind: Any, fields: dict[str, Any]) -> Any:
-        made = super().made(kind, fields)
-        return self._given.get(made.to_json(), made)
+    def decode(self, kind: Any, fields: dict[str, Any]) -> Any:
+        record = super().decode(kind, fields)
+        return self._given.get(record.to_json(), record)
 
 
-@trait(resume="aliasing.loaded")
+@shared_bug(resume="aliasing.loaded")
 class HandsOutItsCache(JsonFiles):
-    """A handle makes a record of a text once, and gives everybody the same object.
+    """A handle parses a record once and returns the same object to every caller.
 
-    What one caller adds to it, the next takes for stored.
+    What one caller changes, the next takes for stored.
     """
 
     def __init__(self, home: str | os.PathLike[str]) -> None:
         super().__init__(home)
-        self._made: dict[str, Any] = {}
+        self._decoded: dict[str, Any] = {}
 
-    def made(self, kind: Any, fields: dict[str, Any]) -> Any:
+    def decode(self, kind: Any, fields: dict[str, Any]) -> Any:
         text = json.dumps(fields)
-        if text not in self._made:
-            self._made[text] = super().made(kind, fields)
-        return self._made[text]
+        if text not in self._decoded:
+            self._decoded[text] = super().decode(kind, fields)
+        return self._decoded[text]
 
 
-@trait(
+@shared_bug(
     effects="corrupt.is-loud corrupt.not-reset",
     paused="corrupt.is-loud corrupt.claim",
     resume="corrupt.is-loud",
@@ -143,7 +146,7 @@ class HandsOutItsCache(JsonFiles):
     snapshots="corrupt.is-loud",
 )
 class DamagedIsMissing(JsonFiles):
-    """A file that cannot be read is taken for none. The run begins again, and charges the customer twice."""
+    """A damaged file is treated as missing. The run starts over and charges the customer twice."""
 
     def parse(self, data: bytes) -> dict[str, Any]:
         try:
@@ -152,11 +155,11 @@ class DamagedIsMissing(JsonFiles):
             return {}
 
 
-@trait(resume="corrupt.is-loud")
+@shared_bug(resume="corrupt.is-loud")
 class UnreadableIsMissing(JsonFiles):
-    """A file that the system does not let it read is taken for none.
+    """A file that the operating system refuses to read is treated as missing.
 
-    Started by another user, or without its disk, the run begins again.
+    As the wrong user, or with its disk unmounted, the run starts over.
     """
 
     def document(self, name: str) -> dict[str, Any]:
@@ -166,11 +169,9 @@ class UnreadableIsMissing(JsonFiles):
             return {}
 
 
-@trait(
-    paused="corrupt.stays-local race.load",
-)
+@shared_bug(paused="corrupt.stays-local race.load")
 class OneBadFileBlindsAll(JsonFiles):
-    """A run is looked for in all files, since its id is in them. If one of them cannot be read, no run is found."""
+    """A run is looked up by reading every file for its id. If one of them is unreadable, no run is found."""
 
     def document(self, name: str) -> dict[str, Any]:
         for path in self.folder.home.glob("*.json"):
@@ -178,15 +179,15 @@ class OneBadFileBlindsAll(JsonFiles):
         return super().document(name)
 
 
-@trait(paused="corrupt.heals", runs="corrupt.heals")
+@shared_bug(paused="corrupt.heals", runs="corrupt.heals")
 class LooksBeforeItChanges(JsonFiles):
-    """Before it saves or deletes, a store reads what is there, to log it.
+    """Before it saves or deletes, a store reads the old record to log it.
 
-    A file that cannot be read can neither be replaced nor removed.
+    An unreadable file can be neither replaced nor removed.
     """
 
     def put(self, record: Any) -> None:
-        self.kept(record)
+        self.stored(record)
         super().put(record)
 
     def drop(self, *ids: str) -> None:

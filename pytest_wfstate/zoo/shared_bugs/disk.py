@@ -1,4 +1,4 @@
-"""Stores that a crash, a power cut or a full disk gets the better of."""
+"""Stores that do not survive a crash, a power cut or a full disk."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ import os
 from pathlib import Path
 
 from pytest_wfstate.stores.file.folder import Folder, LockedFolder
-from pytest_wfstate.zoo.base import trait
-from pytest_wfstate.zoo.json_stores import JsonFiles
+from pytest_wfstate.zoo.base import shared_bug
+from pytest_wfstate.zoo.correct_stores import JsonFiles
 
 
-@trait(
+@shared_bug(
     effects="kill.save kill.mark kill.delete power.save errors.save power.mark errors.mark power.delete errors.delete "
     "race.load",
     paused="kill.save kill.claim kill.complete kill.recover power.save errors.save power.claim errors.claim "
@@ -23,18 +23,18 @@ from pytest_wfstate.zoo.json_stores import JsonFiles
     snapshots="kill.save power.save errors.save race.save-fork race.load race.latest race.list",
 )
 class OverwritesInPlace(JsonFiles):
-    """A file is opened, emptied and written. Who dies in between leaves half of it, and the old one is gone."""
+    """A file is truncated and then written. A crash in between leaves half of the new file and none of the old."""
 
     def write(self, held: LockedFolder, name: str, data: bytes) -> None:
         held.write(name, data, durable=True)
         held.sync()
 
 
-@trait(paused="power.save power.claim power.complete power.recover power.remove")
+@shared_bug(paused="power.save power.claim power.complete power.recover power.remove")
 class NeverSynced(JsonFiles):
-    """Files are written and renamed, and nothing is fsynced.
+    """Files are written and renamed, but never fsynced.
 
-    A power cut takes what was acknowledged, or leaves files of zeros.
+    A power cut loses acknowledged records, or leaves files full of zeros.
     """
 
     def __init__(self, home: str | os.PathLike[str]) -> None:
@@ -42,13 +42,13 @@ class NeverSynced(JsonFiles):
         self.folder = Folder(home, "process")
 
 
-@trait(
+@shared_bug(
     effects="power.save errors.save power.mark errors.mark power.delete errors.delete",
     runs="power.create errors.create power.update errors.update power.delete power.upsert errors.upsert",
     snapshots="power.save errors.save power.fork errors.fork",
 )
 class FolderNeverSynced(JsonFiles):
-    """A file is fsynced, its folder is not. After a power cut the new name is not there, and the old one is."""
+    """A file is fsynced, but its folder is not. A power cut loses the rename, and the old file is back."""
 
     def __init__(self, home: str | os.PathLike[str]) -> None:
         super().__init__(home)
@@ -60,12 +60,9 @@ class _NamesNeverSynced(Folder):
         pass
 
 
-@trait(resume="power.save errors.save power.delete errors.delete")
+@shared_bug(resume="power.save errors.save power.delete errors.delete")
 class RenamedThenSynced(JsonFiles):
-    """A file is renamed first, and fsynced in its new place.
-
-    A power cut in between leaves the new name with nothing in it.
-    """
+    """A file is renamed first and fsynced second. A power cut in between leaves an empty file under the new name."""
 
     def write(self, held: LockedFolder, name: str, data: bytes) -> None:
         held.write(name + ".tmp", data, durable=False)
@@ -78,15 +75,15 @@ class RenamedThenSynced(JsonFiles):
         held.sync()
 
 
-@trait(
+@shared_bug(
     effects="errors.save errors.mark errors.delete",
     paused="errors.save errors.claim errors.complete errors.recover errors.remove",
     runs="errors.create errors.update errors.delete errors.upsert",
 )
 class SwallowsErrors(JsonFiles):
-    """An error of the disk is passed over: state is not worth a failed run.
+    """Disk errors are ignored, because saving state should never fail a run.
 
-    On a full disk everything is acknowledged, and nothing is kept.
+    On a full disk everything is acknowledged and nothing is stored.
     """
 
     def write(self, held: LockedFolder, name: str, data: bytes) -> None:
@@ -98,11 +95,11 @@ class SwallowsErrors(JsonFiles):
             super().unlink(held, name)
 
 
-@trait(effects="errors.save errors.mark errors.delete")
+@shared_bug(effects="errors.save errors.mark errors.delete")
 class ShortWriteWillDo(JsonFiles):
-    """What `write` returns is not looked at.
+    """The return value of `write` is ignored.
 
-    A nearly full disk takes half of the file, and the other half is not missed.
+    A nearly full disk takes half of the file, and the missing half goes unnoticed.
     """
 
     def write(self, held: LockedFolder, name: str, data: bytes) -> None:
@@ -116,11 +113,11 @@ class ShortWriteWillDo(JsonFiles):
         held.sync()
 
 
-@trait(paused="errors.save errors.claim errors.complete errors.recover errors.remove")
+@shared_bug(paused="errors.save errors.claim errors.complete errors.recover errors.remove")
 class RepeatsAFailedFsync(JsonFiles):
-    """An fsync that fails is repeated.
+    """A failed fsync is repeated.
 
-    The second one says that all is well, for the system has given up the data that it could not write.
+    The second one succeeds, because the kernel has dropped the data that it could not write.
     """
 
     def __init__(self, home: str | os.PathLike[str]) -> None:
@@ -136,11 +133,11 @@ class _Stubborn(Folder):
             super().sync(fd)
 
 
-@trait(resume="kill.save kill.delete power.save errors.save power.delete errors.delete")
+@shared_bug(resume="kill.save kill.delete power.save errors.save power.delete errors.delete")
 class LeavesALockFile(JsonFiles):
-    """Who writes makes a lock file, and removes it when it is done.
+    """A writer creates a lock file and removes it when it is done.
 
-    A process that dies meanwhile leaves it there, and nobody can write any more.
+    A process that dies in between leaves it behind, and all later writes fail.
     """
 
     def write(self, held: LockedFolder, name: str, data: bytes) -> None:

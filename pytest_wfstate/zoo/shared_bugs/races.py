@@ -1,4 +1,4 @@
-"""Stores that are right as long as one worker is at work."""
+"""Stores that are correct as long as only one worker runs."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from collections.abc import Iterator
 from typing import Any
 
 from pytest_wfstate.stores.file.folder import Folder, LockedFolder
-from pytest_wfstate.zoo.base import trait
-from pytest_wfstate.zoo.json_stores import JsonFiles
+from pytest_wfstate.zoo.base import shared_bug
+from pytest_wfstate.zoo.correct_stores import JsonFiles
 
 
 class LockOfAHandle(Folder):
-    """A folder with a lock in the memory of each handle, which no other handle respects."""
+    """A folder whose lock is in the memory of one handle and ignored by all others."""
 
     def __init__(self, home: str | os.PathLike[str]) -> None:
         super().__init__(home, "power")
@@ -25,7 +25,7 @@ class LockOfAHandle(Folder):
 
     @contextlib.contextmanager
     def exclusive(self) -> Iterator[LockedFolder]:
-        """Keep out whoever has the same handle."""
+        """Exclude the other threads of this handle."""
         self._settle()
         fd = os.open(self.home, os.O_RDONLY)
         try:
@@ -36,13 +36,13 @@ class LockOfAHandle(Folder):
 
     @contextlib.contextmanager
     def shared(self) -> Iterator[list[str]]:
-        """Keep out whoever has the same handle."""
+        """Exclude the other threads of this handle."""
         with self._own:
             yield os.listdir(self.home) if self.exists() else []
 
 
 class LockFile(Folder):
-    """A folder with a lock that is a file: who makes it holds it, and who dies leaves it."""
+    """A folder that is locked while a file exists. A holder that dies leaves the file behind."""
 
     _TRIES = 20
 
@@ -52,13 +52,13 @@ class LockFile(Folder):
 
     @contextlib.contextmanager
     def exclusive(self) -> Iterator[LockedFolder]:
-        """Wait for the file to go away, for a while."""
+        """Wait a while for the file to disappear."""
         self._settle()
         tries = 0
-        while not self._is_made():
+        while not self._acquired():
             tries += 1
             if tries == self._TRIES:
-                raise TimeoutError(f"{self._lock} has been there for too long")
+                raise TimeoutError(f"{self._lock} has existed for too long")
             time.sleep(0.01)
         fd = os.open(self.home, os.O_RDONLY)
         try:
@@ -67,7 +67,7 @@ class LockFile(Folder):
             os.close(fd)
             os.unlink(self._lock)
 
-    def _is_made(self) -> bool:
+    def _acquired(self) -> bool:
         try:
             os.close(os.open(self._lock, os.O_CREAT | os.O_EXCL))
         except FileExistsError:
@@ -75,7 +75,7 @@ class LockFile(Folder):
         return True
 
 
-@trait(
+@shared_bug(
     effects="race.save-save race.save-mark race.mark-mark race.mark-delete",
     paused="race.save-save race.save-claim race.save-complete race.save-recover race.claim-claim race.claim-complete "
     "race.claim-recover race.claim-remove race.complete-complete race.complete-recover race.recover-recover "
@@ -87,34 +87,34 @@ class LockFile(Folder):
     snapshots="race.save-save",
 )
 class LockPerHandle(JsonFiles):
-    """Each handle has a lock of its own, which keeps its threads apart. Two workers have two handles."""
+    """Each handle has a lock of its own, which excludes only its own threads. Two workers have two handles."""
 
     def __init__(self, home: str | os.PathLike[str]) -> None:
         super().__init__(home)
         self.folder = LockOfAHandle(home)
 
 
-@trait(
+@shared_bug(
     paused="kill.save kill.claim kill.complete kill.recover kill.remove power.save power.claim power.complete "
     "power.recover power.remove errors.save errors.claim errors.complete errors.recover errors.remove "
-    "race.killed-save race.killed-claim race.killed-complete race.killed-recover race.killed-remove",
+    "race.killed-save race.killed-claim race.killed-complete race.killed-recover race.killed-remove"
 )
 class LeavesItsLock(JsonFiles):
-    """The lock is a file that is there or not. Who is killed leaves it there, and nobody else gets in any more."""
+    """The lock is a file that exists or not. A killed process leaves it behind, and all others are locked out."""
 
     def __init__(self, home: str | os.PathLike[str]) -> None:
         super().__init__(home)
         self.folder = LockFile(home)
 
 
-@trait(
+@shared_bug(
     effects="errors.delete race.delete-delete",
     paused="errors.remove race.complete-remove race.remove-remove",
     resume="errors.delete race.delete-delete",
     runs="errors.delete race.delete-run-delete-run",
 )
 class ChecksThenDeletes(JsonFiles):
-    """A delete looks whether there is a file, and then removes it. If another did so in between, it is an error."""
+    """A delete checks that the file exists and then removes it. If another worker removes it in between, it fails."""
 
     def drop(self, *ids: str) -> None:
         self.check(*ids)
@@ -125,12 +125,9 @@ class ChecksThenDeletes(JsonFiles):
                 held.sync()
 
 
-@trait(
-    effects="race.save-delete",
-    resume="race.save-delete",
-)
+@shared_bug(effects="race.save-delete", resume="race.save-delete")
 class CopiesTheOldOne(JsonFiles):
-    """A save copies the file first, if there is one, so as to have a backup. If it is deleted meanwhile, that fails."""
+    """A save first copies the existing file as a backup. If the file is deleted in between, the save fails."""
 
     def put(self, record: Any) -> None:
         path = self.folder.path(self.name(record.task_id if hasattr(record, "task_id") else record.run_id))
@@ -139,25 +136,20 @@ class CopiesTheOldOne(JsonFiles):
         super().put(record)
 
 
-@trait(
-    effects="race.load",
-    paused="race.load",
-    resume="race.load",
-    runs="race.get-run race.get-step race.list-steps",
+@shared_bug(
+    effects="race.load", paused="race.load", resume="race.load", runs="race.get-run race.get-step race.list-steps"
 )
 class ExistsThenOpens(JsonFiles):
-    """It looks whether there is a file and then opens it. If that was deleted in between, to load is an error."""
+    """A load checks that the file exists and then opens it. If it is deleted in between, the load fails."""
 
     def document(self, name: str) -> dict[str, Any]:
         path = self.folder.path(name)
         return self.parse(path.read_bytes()) if path.exists() else {}
 
 
-@trait(
-    snapshots="race.save-save race.save-fork race.fork-fork",
-)
+@shared_bug(snapshots="race.save-save race.save-fork race.fork-fork")
 class ListsItsRuns(JsonFiles):
-    """A file lists all runs; it is read before one is saved and written after it. Of two new ones, one is forgotten."""
+    """A file lists all runs; it is read before a save and written after it. Of two concurrent new runs, one is lost."""
 
     def put(self, record: Any) -> None:
         runs, name = self.listed(), self.name(record.key.workflow_id, record.key.run_id)
@@ -169,5 +161,5 @@ class ListsItsRuns(JsonFiles):
         return super().document(name) if name in self.listed() else {}
 
     def listed(self) -> list[str]:
-        """Read the list."""
+        """Return the listed runs."""
         return json.loads(self.folder.read("runs") or b"[]")  # type: ignore[no-any-return]

@@ -1,4 +1,4 @@
-"""Stores that do not give back what they were given."""
+"""Stores that do not return what was saved."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from typing import Any
 from pytest_wfstate.contracts.records import FrameworkType
 from pytest_wfstate.errors import NotFound
 from pytest_wfstate.stores.file.folder import LockedFolder
-from pytest_wfstate.zoo.base import trait
-from pytest_wfstate.zoo.json_stores import JsonFiles, R
+from pytest_wfstate.zoo.base import shared_bug
+from pytest_wfstate.zoo.correct_stores import JsonFiles, R
 
 
-@trait(
+@shared_bug(
     effects="load.missing save.load mark.creates delete.forgets delete.idempotent ids.never-collide mark.wrong-effect "
     "save.after-delete delete.seen-at-once delete.others corrupt.heals save.unsound random.calls",
     paused="load.missing save.load claim.takes complete.ends recover.rearms remove.paused remove.idempotent "
@@ -31,15 +31,15 @@ from pytest_wfstate.zoo.json_stores import JsonFiles, R
     "fork.workflow fork.missing values.refused fork.missing-named ids.never-joined random.calls",
 )
 class MissingIsAnError(JsonFiles):
-    """To ask for what is not there is an error, as if it were lost. A run's first start looks like a failure."""
+    """Loading a missing record raises an error, as if it were lost. The first start of a run looks like a failure."""
 
-    def found(self, record: R | None) -> R | None:
+    def answer(self, record: R | None) -> R | None:
         if record is None:
-            raise NotFound("there is no such record")
+            raise NotFound("no such record")
         return record
 
 
-@trait(
+@shared_bug(
     effects="save.replaces save.survives-restart handles.see-each-other mark.after-save save.after-marks "
     "corrupt.heals errors.save",
     paused="save.replaces save.survives-restart handles.see-each-other corrupt.heals errors.save race.save-recover "
@@ -50,46 +50,48 @@ class MissingIsAnError(JsonFiles):
     "create.keeps-times update.newest update.stamp-alone errors.create",
 )
 class FirstSaveWins(JsonFiles):
-    """A record is written only where there is none, so that two workers do not write over each other.
+    """A record is written only if there is none, so that workers do not overwrite each other.
 
-    A run that comes to a later stage is resumed at the earlier one.
+    A run that has reached a later stage resumes at an earlier one.
     """
 
     def put(self, record: Any) -> None:
-        if self.kept(record) is None:
+        if self.stored(record) is None:
             super().put(record)
 
 
-@trait(paused="values.falsy", resume="values.falsy", runs="values.falsy", snapshots="values.falsy fork.edits-falsy")
+@shared_bug(
+    paused="values.falsy", resume="values.falsy", runs="values.falsy", snapshots="values.falsy fork.edits-falsy"
+)
 class FalsyIsDropped(JsonFiles):
-    """Values are kept `if value`, to keep files small. Zero, false and "" are gone."""
+    """Values are stored only `if value`, to keep files small. Zero, false and "" are lost."""
 
-    def made(self, kind: Any, fields: dict[str, Any]) -> Any:
-        made = super().made(kind, fields)
-        free = {name: value for name, value in made if isinstance(value, dict)}
-        return made.model_copy(update={name: _not_falsy(value) for name, value in free.items()})
+    def decode(self, kind: Any, fields: dict[str, Any]) -> Any:
+        record = super().decode(kind, fields)
+        free = {name: value for name, value in record if isinstance(value, dict)}
+        return record.model_copy(update={name: _not_falsy(value) for name, value in free.items()})
 
 
 def _not_falsy(values: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in values.items() if value or isinstance(value, (list, dict))}
 
 
-@trait(paused="values.unknown", runs="create.framework-fields")
+@shared_bug(paused="values.unknown", runs="create.framework-fields")
 class UnknownIsDropped(JsonFiles):
-    """A record is copied field by field, as far as its fields are known here.
+    """A record is copied field by field, as far as its fields are known.
 
     What a newer framework has added is gone when the run resumes.
     """
 
-    def made(self, kind: Any, fields: dict[str, Any]) -> Any:
-        made = super().made(kind, fields)
-        for _, part in made:
+    def decode(self, kind: Any, fields: dict[str, Any]) -> Any:
+        record = super().decode(kind, fields)
+        for _, part in record:
             if isinstance(part, FrameworkType):
                 part.__pydantic_extra__.clear()
-        return made
+        return record
 
 
-@trait(
+@shared_bug(
     effects="values.unicode ids.any-text ids.never-collide mark.values mark.any-id mark.ids-differ",
     paused="values.unicode ids.any-text ids.never-collide ids.claimed ids.claims-never-collide",
     resume="values.unicode ids.any-text ids.never-collide",
@@ -97,13 +99,13 @@ class UnknownIsDropped(JsonFiles):
     snapshots="values.unicode ids.any-text ids.never-collide ids.any-workflow",
 )
 class AsciiOnly(JsonFiles):
-    """Text is written as ASCII, and what is not is left out without a word. 送金 is gone."""
+    """Text is written as ASCII, and all other characters are silently dropped. 送金 is gone."""
 
     def write(self, held: LockedFolder, name: str, data: bytes) -> None:
         super().write(held, name, data.decode().encode("ascii", errors="ignore"))
 
 
-@trait(
+@shared_bug(
     effects="values.large mark.values",
     paused="values.large",
     resume="values.large",
@@ -111,15 +113,15 @@ class AsciiOnly(JsonFiles):
     snapshots="values.large",
 )
 class FilesCutShort(JsonFiles):
-    """A file is written with one call that takes 64 KiB at most. A longer record is cut, and cannot be read."""
+    """A file is written by one call that takes at most 64 KiB. Longer records are truncated and cannot be read."""
 
     def write(self, held: LockedFolder, name: str, data: bytes) -> None:
         super().write(held, name, data[: 64 * 1024])
 
 
-@trait(resume="save.exact-numbers", snapshots="save.any-step list.stamps")
+@shared_bug(resume="save.exact-numbers", snapshots="save.any-step list.stamps")
 class NumbersAreDoubles(JsonFiles):
-    """Whole numbers pass through a double, as in JavaScript. An account number of 17 digits ends in another digit."""
+    """Integers pass through a double, as in JavaScript. A 17-digit account number ends in a different digit."""
 
     def parse(self, data: bytes) -> dict[str, Any]:
         super().parse(data)
@@ -127,12 +129,12 @@ class NumbersAreDoubles(JsonFiles):
         return document
 
 
-@trait(effects="save.unsound", paused="save.refused", runs="values.refused", snapshots="values.refused")
+@shared_bug(effects="save.unsound", paused="save.refused", runs="values.refused", snapshots="values.refused")
 class SavesUnchecked(JsonFiles):
-    """A record is written as it is, unchecked.
+    """A record is written without being validated.
 
-    What its caller has put into it since it was made is taken, in the place of something sound, and comes back as
-    something else, or not at all.
+    Whatever its caller has put into it since it was created replaces a valid record, and is loaded as something
+    else or not at all.
     """
 
     def checked(self, kind: Any, record: Any) -> Any:
