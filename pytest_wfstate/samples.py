@@ -1,6 +1,6 @@
 """Valid records for tests: `samples.paused("run-1", iterations=2)`.
 
-Every field has a value that shows if it gets lost, and the same one each time; give a keyword to set another.
+Every field has a value, the same each time, that is missed if a store loses it. Keyword arguments set other values.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _SECONDS = 1_767_323_045
 
 
 def effect(tool_use_id: str = "use-1", **fields: Any) -> SideEffectRecord:
-    """Make an effect of one tool call."""
+    """Return an effect of one tool call."""
     return _make(
         SideEffectRecord,
         fields,
@@ -44,7 +44,7 @@ def effect(tool_use_id: str = "use-1", **fields: Any) -> SideEffectRecord:
 
 
 def checkpoint(task_id: str = "task-1", **fields: Any) -> WorkflowCheckpoint:
-    """Make a checkpoint of a task that has done one tool call, `use-0`."""
+    """Return a checkpoint of a task that has done one tool call, `use-0`."""
     return _make(
         WorkflowCheckpoint,
         fields,
@@ -58,7 +58,7 @@ def checkpoint(task_id: str = "task-1", **fields: Any) -> WorkflowCheckpoint:
 
 
 def paused(run_id: str = "run-1", **fields: Any) -> PausedWorkflow:
-    """Make a run that waits for approval."""
+    """Return a run that waits for approval."""
     return _make(
         PausedWorkflow,
         fields,
@@ -84,7 +84,7 @@ def paused(run_id: str = "run-1", **fields: Any) -> PausedWorkflow:
 
 
 def resume_point(run_id: str = "run-1", **fields: Any) -> ResumePoint:
-    """Make the point at which a run goes on."""
+    """Return the point at which a run continues."""
     return _make(
         ResumePoint,
         fields,
@@ -97,12 +97,12 @@ def resume_point(run_id: str = "run-1", **fields: Any) -> ResumePoint:
 
 
 def key(run_id: str = "run-1", super_step: int = 0, workflow_id: str = "wf") -> CheckpointKey:
-    """Make the key of a snapshot."""
+    """Return the key of a snapshot."""
     return CheckpointKey(workflow_id=workflow_id, run_id=run_id, super_step=super_step)
 
 
 def snapshot(run_id: str = "run-1", super_step: int = 0, workflow_id: str = "wf", **fields: Any) -> Snapshot:
-    """Make a snapshot of a graph."""
+    """Return a snapshot of a graph."""
     return _make(
         Snapshot,
         fields,
@@ -114,13 +114,13 @@ def snapshot(run_id: str = "run-1", super_step: int = 0, workflow_id: str = "wf"
 
 
 def definition(**fields: Any) -> WorkflowDefinition:
-    """Make a workflow of one step."""
+    """Return a workflow with one step."""
     steps = [WorkflowStep.checkpoint("fetch", "Fetch", "ok")]
     return _make(WorkflowDefinition, fields, id="wf-1", steps=steps)
 
 
 def run(run_task_id: str = "run-1", **fields: Any) -> WorkflowExecutionState:
-    """Make the state of a run."""
+    """Return the state of a run."""
     return _make(
         WorkflowExecutionState,
         fields,
@@ -139,7 +139,7 @@ def run(run_task_id: str = "run-1", **fields: Any) -> WorkflowExecutionState:
 
 
 def step(step_id: str = "fetch", **fields: Any) -> WorkflowStepState:
-    """Make the state of a step that is done."""
+    """Return the state of a completed step."""
     return _make(
         WorkflowStepState,
         fields,
@@ -151,5 +151,5 @@ def step(step_id: str = "fetch", **fields: Any) -> WorkflowStepState:
     )
 
 
-def _make(kind: type[R], given: dict[str, Any], **usual: Any) -> R:
-    return kind.model_validate({**usual, **given})
+def _make(kind: type[R], fields: dict[str, Any], /, **defaults: Any) -> R:
+    return kind.model_validate({**defaults, **fields})

@@ -1,4 +1,4 @@
-"""What a store promises: its records and its protocol, one file a contract."""
+"""What a store promises: its records and its protocol, one module per contract."""
 
 from pytest_wfstate.contracts.effects import EffectStore, SideEffectRecord, WorkflowCheckpoint
 from pytest_wfstate.contracts.paused import (

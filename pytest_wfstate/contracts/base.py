@@ -1,7 +1,7 @@
-"""A contract as data: its operations, and the reference that says what they do.
+"""A contract as data: its operations, and the reference that defines what they do.
 
-Whatever tests a store works from this alone, so that it serves the contracts of this package and those of others:
-write a plain class that does in memory what your store should do, name its methods, and hand both to a suite.
+Everything that tests a store works from this alone, so your own contracts are tested like those of this package: write
+a plain class that does in memory what your store should do, list its methods, and hand both to a suite.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from hypothesis.strategies import SearchStrategy
 
-__all__ = ["ANY_TIME", "Call", "Contract", "Invented", "Operation"]
+__all__ = ["ANY_TIME", "Call", "Contract", "GeneratedValues", "Operation", "PossibleEffect"]
 
 ANY_TIME = datetime.datetime(2001, 2, 3, 4, 5, 6, 789000, tzinfo=datetime.UTC)
-"""What the reference takes the time to be. In its records it stands for whatever time a store has written."""
+"""The time that the reference writes. In a comparison, it equals whatever time a store has written."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -27,40 +27,40 @@ class Call:
     name: str
     args: tuple[Any, ...] = ()
     keywords: tuple[str, ...] = ()
-    """Names for the last arguments, if they are given by name."""
+    """The names of the last arguments, if those are passed by name."""
 
     def split(self) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        """Give the arguments as they are passed: by place, and by name."""
+        """Return the positional and the keyword arguments."""
         first = len(self.args) - len(self.keywords)
         return self.args[:first], dict(zip(self.keywords, self.args[first:], strict=True))
 
 
-class Invented:
-    """What a reference cannot know by itself: the time, and the ids that a store has made up."""
+class GeneratedValues:
+    """What a reference cannot know by itself: the time, and the ids that a store generates."""
 
     def __init__(self) -> None:
-        self._given: str | None = None
-        self._made = 0
+        self._id: str | None = None
+        self._unseen = 0
 
     def time(self) -> datetime.datetime:
-        """Give the time that stands for any."""
+        """Return the time that stands for any time."""
         return ANY_TIME
 
     def id(self) -> str:
-        """Give the id that the store has returned; if it died before it could, one that nobody will ever ask for."""
-        self._made += 1
-        return self._given if self._given is not None else f"never-seen-{self._made}"
+        """Return the id that the store returned; if it died before that, one that is never asked for."""
+        self._unseen += 1
+        return self._id if self._id is not None else f"never-seen-{self._unseen}"
 
-    def give(self, result: Any) -> None:
-        """Have the next call make up what a store returned, if that can be an id."""
-        self._given = result if isinstance(result, str) else None
+    def use(self, result: Any) -> None:
+        """Have the next call generate the id that a store returned, if `result` is one."""
+        self._id = result if isinstance(result, str) else None
 
-    def __deepcopy__(self, _: Any) -> Invented:
-        return self  # all copies of a reference ask the same one
+    def __deepcopy__(self, _: Any) -> GeneratedValues:
+        return self  # shared by all copies of a reference
 
 
-Way = Callable[[Any], Any]
-"""One thing that a call may do: called with a handle of the reference, it does it and gives the result."""
+PossibleEffect = Callable[[Any], Any]
+"""One thing that a call may do: applied to a handle of the reference, it does so and returns the result."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -69,56 +69,56 @@ class Operation:
 
     name: str
     arguments: Callable[[Sequence[str]], SearchStrategy[tuple[Any, ...]]]
-    """Given some ids, arguments for hypothesis to choose from."""
+    """Given some ids, a strategy for the arguments."""
     mutates: bool = False
-    """Whether it changes anything."""
+    """Whether it can change anything."""
     keywords: tuple[str, ...] = ()
-    """Arguments that are given by name, and may be left out: they are the last ones."""
+    """The names of the last arguments, which are passed by name and may be left out."""
     positional: int = 1
-    """How many arguments are given by place."""
+    """How many arguments are passed by position."""
     required: bool = False
-    """Whether there is no store without it."""
+    """Whether every store must have it."""
     keys: Callable[..., Iterable[Hashable]] | None = None
-    """Given the arguments, the ids that the call depends on or changes. None means all."""
+    """Given the arguments, the ids that the call reads or changes. None means all."""
     project: Callable[[Any, Container[Any]], Any] | None = None
-    """Of an operation that depends on all ids: given its result and some ids, what the result tells of those, or `...`
-    if nothing. With this, long histories are judged in parts, as if it were a call for each."""
-    partial_effects: Callable[..., Iterable[Way]] | None = None
-    """Given a handle of the reference and the arguments, what the call may come to if it dies, other than nothing or
-    all of it. None means that there is nothing else: the call is atomic."""
+    """For an operation that reads all ids: given its result and some ids, the part about those, or `...` if none. With
+    this, long histories are judged in parts, as if the operation were called once for each part."""
+    partial_effects: Callable[..., Iterable[PossibleEffect]] | None = None
+    """Given a handle of the reference and the arguments, what a call that dies may have done other than nothing or
+    everything. None means that the call is atomic."""
     generates_id: bool = False
-    """Whether it returns an id that the store makes up, which must be new."""
+    """Whether it returns an id that the store generates, which must be new."""
 
     def __call__(self, *args: Any) -> Call:
-        """Give a call of this method."""
+        """Return a call of this method."""
         return Call(self.name, args, self.keywords[: max(0, len(args) - self.positional)])
 
-    def ways(self, handle: Any, args: tuple[Any, ...], *, died: bool) -> list[Way]:
-        """Give all that a call may do, if it does anything."""
-        whole: list[Way] = [lambda store: getattr(store, self.name)(*args)]
+    def possible_effects(self, handle: Any, args: tuple[Any, ...], *, died: bool) -> list[PossibleEffect]:
+        """Return everything that a call may have done, if it did anything."""
+        whole: list[PossibleEffect] = [lambda store: getattr(store, self.name)(*args)]
         return [*whole, *self.partial_effects(handle, *args)] if died and self.partial_effects else whole
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Contract:
-    """What stores of one kind promise."""
+    """What every store of one kind promises."""
 
     name: str
     operations: Sequence[Operation]
-    reference: Callable[[Invented], Any]
-    """Makes an empty reference: in memory, plain, and right. Its `handle()`, if it has one, opens another handle."""
+    reference: Callable[[GeneratedValues], Any]
+    """Returns an empty reference: plain, correct and in memory. Its `handle()`, if any, opens another handle."""
     write: Callable[[str, int], Call]
-    """Saves a record of this id; records of different numbers differ."""
+    """Returns a call that saves a record with this id; different numbers give different records."""
     reads: Callable[[Sequence[str]], Sequence[Call]]
-    """Shows all that can be seen of these ids."""
+    """Returns the calls that show everything about these ids."""
     recovery: Call | None = None
-    """What a worker does first when it starts, if anything."""
+    """The call that a worker makes first when it starts, if any."""
 
     def __getitem__(self, name: str) -> Operation:
-        """Give the operation of this name."""
-        return next(one for one in self.operations if one.name == name)
+        """Return the operation with this name."""
+        return next(operation for operation in self.operations if operation.name == name)
 
     def observe(self, ids: Sequence[str]) -> list[Call]:
-        """Give the calls that show all there is: what only a recovery brings to light, too."""
-        looks = list(self.reads(ids))
-        return [*looks, self.recovery, *looks] if self.recovery else looks
+        """Return the calls that show everything, including what only a recovery reveals."""
+        reads = list(self.reads(ids))
+        return [*reads, self.recovery, *reads] if self.recovery else reads

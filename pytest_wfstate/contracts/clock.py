@@ -1,4 +1,4 @@
-"""The one place where a store reads the time, so that a frozen clock freezes every backend alike."""
+"""The only place where a store reads the time, so that a frozen clock freezes every backend."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ Clock = Callable[[], datetime.datetime]
 
 
 def now() -> datetime.datetime:
-    """Tell the time, in UTC.
+    """Return the current time in UTC.
 
-    It asks `datetime`, never `time.time()`: freezegun gives the real time to a `time.time()` that is called
-    close to the start of a thread, which is where async stores do their work.
+    It uses `datetime`, never `time.time()`: freezegun returns the real time from a `time.time()` that is called close
+    to the start of a thread, which is where async stores do their work.
     """
     return datetime.datetime.now(datetime.UTC)
 
 
 def seconds(moment: datetime.datetime) -> int:
-    """Whole seconds since 1970, as the effects contract stamps its records."""
+    """Return whole seconds since 1970, the timestamps of the effects contract."""
     return (moment - _EPOCH) // datetime.timedelta(seconds=1)
 
 
 def milliseconds(moment: datetime.datetime) -> int:
-    """Whole milliseconds since 1970, as the snapshots contract stamps its records."""
+    """Return whole milliseconds since 1970, the timestamps of the snapshots contract."""
     return (moment - _EPOCH) // datetime.timedelta(milliseconds=1)

@@ -1,4 +1,4 @@
-"""Effects: which tool calls of a task are done, so that a restart does not do them again."""
+"""Effects: which tool calls of a task are done, so that a restart does not repeat them."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class SideEffectRecord(Record):
 
     @classmethod
     def new(cls, tool_use_id: str, tool_name: str, target: str | None = None, *, reversible: bool) -> Self:
-        """Record an effect that was completed just now."""
+        """Return an effect that was completed just now."""
         return cls(
             tool_use_id=tool_use_id,
             tool_name=tool_name,
@@ -36,7 +36,7 @@ class SideEffectRecord(Record):
 
 
 class WorkflowCheckpoint(Record):
-    """How far one task has come: the tool calls that are done, and what each of them did."""
+    """How far a task has got: the tool calls that are done, and what each of them did."""
 
     task_id: Text
     agent_id: Text
@@ -47,7 +47,7 @@ class WorkflowCheckpoint(Record):
 
     @classmethod
     def new(cls, task_id: str, agent_id: str) -> Self:
-        """Start a checkpoint at which nothing is done yet."""
+        """Return a checkpoint of a task that has done nothing yet."""
         return cls(
             task_id=task_id,
             agent_id=agent_id,
@@ -58,31 +58,31 @@ class WorkflowCheckpoint(Record):
         )
 
     def is_completed(self, tool_use_id: str) -> bool:
-        """Tell whether this tool call is done and must be skipped."""
+        """Whether this tool call is done and must be skipped."""
         return tool_use_id in self.completed_tool_ids
 
     def mark(self, effect: SideEffectRecord, at: int) -> None:
-        """Count `effect` as done at second `at`. One that was counted before changes nothing."""
+        """Record `effect` as done at second `at`. An effect recorded before changes nothing."""
         if self.is_completed(effect.tool_use_id):
             return
-        self.step_index += 1  # first, because it is what can be refused
+        self.step_index += 1  # first, because it may be refused
         self.completed_tool_ids.add(effect.tool_use_id)
         self.side_effects_log.append(effect)
         self.updated_at = at
 
 
 def check_effect(tool_use_id: str, effect: SideEffectRecord) -> SideEffectRecord:
-    """Copy `effect`, which must be an effect of `tool_use_id`.
+    """Return a copy of `effect`, which must belong to the tool call `tool_use_id`.
 
     Raises:
-        InvalidId: it is the effect of another tool call, or the id is no id.
+        InvalidId: it belongs to another tool call, or the id is invalid.
 
     """
     effect = SideEffectRecord.checked(effect)
     if effect.tool_use_id != check_id("tool use id", tool_use_id):
         raise InvalidId(
-            f"the effect is of tool use id {effect.tool_use_id!r}, but {tool_use_id!r} is being marked. "
-            "Mark a tool call with its own effect."
+            f"the effect belongs to tool call {effect.tool_use_id!r}, but {tool_use_id!r} is being marked. "
+            "Pass the effect of the tool call that you mark."
         )
     return effect
 
@@ -92,20 +92,20 @@ class EffectStore(Protocol):
     """Keeps one `WorkflowCheckpoint` per task."""
 
     async def save_checkpoint(self, checkpoint: WorkflowCheckpoint) -> None:
-        """Keep `checkpoint` in place of whatever its task had."""
+        """Store `checkpoint`, replacing any that its task had."""
 
     async def load_checkpoint(self, task_id: str) -> WorkflowCheckpoint | None:
-        """Give the task's checkpoint, or None if it has none."""
+        """Return the task's checkpoint, or None if it has none."""
 
     async def mark_step_complete(self, task_id: str, tool_use_id: str, effect: SideEffectRecord) -> None:
-        """Add one effect, in one step that no other caller can come between.
+        """Add one effect atomically.
 
-        A task without a checkpoint gets one, of agent "unknown". Marking the same id again changes nothing.
+        A task without a checkpoint gets one, with agent "unknown". Marking the same id again changes nothing.
 
         Raises:
-            InvalidId: `effect` is the effect of another tool call.
+            InvalidId: `effect` belongs to another tool call.
 
         """
 
     async def delete_checkpoint(self, task_id: str) -> None:
-        """Forget the task. Forgetting it again is no error."""
+        """Delete the task. Deleting it again is not an error."""

@@ -1,4 +1,4 @@
-"""Which ids a store accepts: one rule for every contract and every backend."""
+"""Which ids are valid: one rule for every contract and every backend."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ _RULE = "An id is text of 1 to 1,024 characters without NUL or lone surrogates."
 
 
 def check_id(what: str, value: object) -> str:
-    """Give `value` back if it can be an id; `what` names it in the error ("run id").
+    """Return `value` if it is a valid id; `what` names it in the error ("run id").
 
     Raises:
-        InvalidId: it is not text, is empty or too long, or holds a NUL or half a surrogate pair.
+        InvalidId: it is not text, is empty or too long, or contains a NUL or a lone surrogate.
 
     """
     if not isinstance(value, str):
@@ -22,9 +22,9 @@ def check_id(what: str, value: object) -> str:
     if len(value) > MAX_ID_LENGTH:
         raise InvalidId(f"{what} {value[:24] + '...'!r} is {len(value):,} characters long. {_RULE}")
     if "\0" in value:
-        raise InvalidId(f"{what} {value!r} holds a NUL. {_RULE}")
+        raise InvalidId(f"{what} {value!r} contains a NUL. {_RULE}")
     try:
         value.encode()
     except UnicodeEncodeError:
-        raise InvalidId(f"{what} {value!r} holds a lone surrogate. {_RULE}") from None
+        raise InvalidId(f"{what} {value!r} contains a lone surrogate. {_RULE}") from None
     return value

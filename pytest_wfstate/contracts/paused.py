@@ -1,4 +1,4 @@
-"""Paused: which runs wait for a human, and which worker has taken one up again."""
+"""Paused: which runs wait for a human, and which worker has claimed one to resume it."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Stage(FrameworkType):
 
 
 class Edge(FrameworkType):
-    """A way from one stage to another, open while all its conditions hold."""
+    """A transition from one stage to another, taken while all its conditions hold."""
 
     from_: Text = Field(validation_alias="from", serialization_alias="from")
     to: Text
@@ -63,7 +63,7 @@ class Workflow(FrameworkType):
 
 
 class ApprovalField(Record):
-    """One thing that the human is asked for."""
+    """One value that the human is asked for."""
 
     name: Text
     label: Text | None = left_out()
@@ -73,7 +73,7 @@ class ApprovalField(Record):
 
 
 class PausedWorkflow(Record):
-    """A run that waits for approval, with all that is needed to go on."""
+    """A run that waits for approval, with everything needed to continue it."""
 
     run_id: Text
     workflow: Workflow
@@ -90,47 +90,49 @@ class PausedWorkflow(Record):
 
 
 def check_age(older_than: Any) -> float:
-    """Give the age that a claim must have to be recovered: None means any.
+    """Return the age in seconds that a claim must have to be recovered; None means any.
 
     Raises:
-        ValueError: it is not a number of seconds from 0 up.
+        ValueError: it is negative or not a number.
 
     """
     if older_than is None:
         return -math.inf
     if isinstance(older_than, bool) or not isinstance(older_than, (int, float)) or not older_than >= 0:
-        raise ValueError(f"older_than is {older_than!r}. It is a number of seconds from 0 up, or None for any age.")
+        raise ValueError(
+            f"older_than is {older_than!r}. It must be a number of seconds, at least 0, or None for any age."
+        )
     return older_than
 
 
 @runtime_checkable
 class PausedStore(Protocol):
-    """Keeps one `PausedWorkflow` per run, and hands each to one worker at a time."""
+    """Keeps one `PausedWorkflow` per run and hands each to one worker at a time."""
 
     def save(self, paused: PausedWorkflow) -> None:
-        """Keep `paused` as the run's paused state. A worker's claim on the run is not touched."""
+        """Store `paused` as the run's paused state. A worker's claim on the run is unaffected."""
 
     def load(self, run_id: str) -> PausedWorkflow | None:
-        """Give the run's paused state, or None if it is not paused: unknown, claimed or done."""
+        """Return the run's paused state, or None if it is not paused: unknown, claimed or done."""
 
     def claim(self, run_id: str) -> PausedWorkflow | None:
-        """Take the paused run: it is in flight, and of this handle, until completed or recovered.
+        """Claim the paused run: it is in flight and belongs to this handle until it is completed or recovered.
 
-        None means that nothing is paused. Of several claims at once, one gets the record.
+        Return None if it is not paused. Of several concurrent claims, exactly one gets the record.
         """
 
     def recover_orphaned(self, older_than: float | None = None) -> int:
-        """Make claimed runs paused again whose worker is gone, and count them.
+        """Pause claimed runs again whose worker is gone, and return how many there were.
 
-        A run that was paused anew meanwhile only loses its old claim. Claims younger than `older_than` seconds
-        are left alone altogether, so that the start of a second worker does not steal live work.
+        A run that has paused again in the meantime only loses its old claim. Claims younger than `older_than` seconds
+        are left alone, so that a second worker does not steal live work when it starts.
         """
 
     def complete(self, run_id: str) -> None:
-        """Drop the claim of a run that is done. A late call never frees the claim of another handle."""
+        """Release the claim on a run that is done. A late call never releases another handle's claim."""
 
     def remove(self, run_id: str) -> None:
-        """Forget the run, paused or claimed. Forgetting it again is no error."""
+        """Remove the run, paused or claimed. Removing it again is not an error."""
 
     def list(self) -> builtins.list[str]:
-        """Give the ids of all paused runs, sorted."""
+        """Return the ids of all paused runs, sorted."""

@@ -1,7 +1,7 @@
-"""What every record is made of: its field types, and the one way in and out of JSON.
+"""What every record is made of: its field types, and its conversion to and from JSON.
 
-A record's JSON is what the store it was modelled on writes: the same names in the same order, an empty field
-left out only where that store leaves it out, and times in its own unit.
+A record's JSON is what the store that it was modelled on writes: the same names in the same order, an empty field
+left out only where that store leaves it out, and times in the same unit.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ _MAX_INT_BITS = 14_000  # Python reads and writes at most 4,300 digits
 
 
 def plain_json(value: Any) -> Any:
-    """Copy `value` into plain None, bool, int, float, str, list and dict.
+    """Return a copy of `value` made of plain None, bool, int, float, str, list and dict.
 
     Raises:
-        ValueError: something in it has no JSON, or would not come back equal.
+        ValueError: something in it has no JSON equivalent, or would not be equal when read back.
 
     """
     return _plain(value, MAX_DEPTH)
@@ -49,14 +49,14 @@ def _plain(value: Any, room: int) -> Any:
     if isinstance(value, float):
         return _finite(float(value))
     if isinstance(value, (list, tuple, dict)) and room == 0:
-        raise ValueError(f"the value is nested more than {MAX_DEPTH} deep, or holds itself. Flatten it")
+        raise ValueError(f"the value is nested more than {MAX_DEPTH} levels deep, or contains itself. Flatten it")
     if isinstance(value, (list, tuple)):
         return [_plain(item, room - 1) for item in value]
     if isinstance(value, dict):
         return {_plain_key(key): _plain(item, room - 1) for key, item in value.items()}
     raise ValueError(
-        f"{value!r} of type {type(value).__name__} has no JSON. "
-        "A value is None, bool, int, float, str, list or dict: convert it before saving"
+        f"{value!r} of type {type(value).__name__} has no JSON equivalent. "
+        "Convert it to None, bool, int, float, str, list or dict"
     )
 
 
@@ -64,13 +64,15 @@ def _plain_text(value: str) -> str:
     try:
         value.encode()
     except UnicodeEncodeError:
-        raise ValueError(f"the text {value!r} holds a lone surrogate, which has no UTF-8") from None
+        raise ValueError(
+            f"the text {value!r} contains a lone surrogate, which UTF-8 cannot encode. Remove it"
+        ) from None
     return str.__str__(value)
 
 
 def _plain_key(key: Any) -> str:
     if not isinstance(key, str):
-        raise ValueError(f"the key {key!r} is of type {type(key).__name__}. A key of a JSON object is text")
+        raise ValueError(f"the key {key!r} is of type {type(key).__name__}. Keys of a JSON object must be text")
     return _plain_text(key)
 
 
@@ -82,18 +84,18 @@ def _plain_int(value: int) -> int:
 
 def _finite(value: float) -> float:
     if not math.isfinite(value):
-        raise ValueError(f"{value} has no JSON. Save None, or the word as text")
+        raise ValueError(f"{value} has no JSON equivalent. Save None or text instead")
     return value
 
 
-def _no_number(value: Any) -> Any:
+def _not_a_number(value: Any) -> Any:
     try:
-        float(value)  # text too: pydantic would take "1767323045" for seconds since 1970
+        float(value)  # text too: pydantic would read "1767323045" as seconds since 1970
     except (TypeError, ValueError):
         return value
     except OverflowError:
         pass
-    raise ValueError(f"{value!r} is a number. A time is a datetime with a time zone, or RFC 3339 text")
+    raise ValueError(f"{value!r} is a number. A time must be a datetime with a time zone, or RFC 3339 text")
 
 
 def _in_utc(value: datetime.datetime) -> datetime.datetime:
@@ -104,7 +106,7 @@ def _in_utc(value: datetime.datetime) -> datetime.datetime:
 
 
 def _rfc3339(value: datetime.datetime) -> str:
-    """Write a time as the Rust library chrono does: Z, and 0, 3 or 6 digits of a second, as few as are exact."""
+    """Format a time as the Rust library chrono does: Z, and the fewest of 0, 3 or 6 decimals that are exact."""
     if value.microsecond == 0:
         precision = "seconds"
     elif value.microsecond % 1000 == 0:
@@ -120,17 +122,17 @@ U32 = Annotated[int, Strict(), Field(ge=0, lt=2**32)]
 U64 = Annotated[int, Strict(), Field(ge=0, lt=2**64)]
 I64 = Annotated[int, Strict(), Field(ge=-(2**63), lt=2**63)]
 Number = Annotated[float, Strict(), AfterValidator(_finite)]
-Moment = Annotated[AwareDatetime, BeforeValidator(_no_number), AfterValidator(_in_utc), PlainSerializer(_rfc3339)]
+Moment = Annotated[AwareDatetime, BeforeValidator(_not_a_number), AfterValidator(_in_utc), PlainSerializer(_rfc3339)]
 Json = Annotated[Any, PlainValidator(plain_json)]
 
 
 def left_out() -> Any:
-    """Declare a field that is None by default, and left out of the JSON while it is."""
+    """Declare a field that defaults to None and is left out of the JSON while it is None."""
     return Field(default=None, exclude_if=lambda value: value is None)
 
 
 class Record(BaseModel):
-    """A record of ours: it refuses unknown fields, and checks itself again whenever it is stored."""
+    """A record of this package: it refuses unknown fields and is validated again whenever it is stored."""
 
     model_config = ConfigDict(
         extra="forbid",
@@ -142,11 +144,11 @@ class Record(BaseModel):
 
     @classmethod
     def checked(cls, record: object) -> Self:
-        """Copy `record`, every part of it validated anew: it may have been changed since it was made.
+        """Return a copy of `record`, fully validated again: it may have changed since it was created.
 
         Raises:
             TypeError: it is not a record of this type.
-            pydantic.ValidationError: it holds what cannot be stored.
+            pydantic.ValidationError: it contains something that cannot be stored.
 
         """
         if not isinstance(record, cls):
@@ -157,15 +159,15 @@ class Record(BaseModel):
         return cls.model_validate(record)
 
     def to_json(self, indent: int | None = None) -> str:
-        """Write this record as JSON text."""
+        """Return this record as JSON text."""
         return self.model_dump_json(indent=indent)
 
     @classmethod
     def from_json(cls, text: str | bytes, where: object) -> Self:
-        """Read a record back; `where` is named if that fails.
+        """Return the record in `text`; an error names `where` it was read from.
 
         Raises:
-            CorruptRecord: the text is not the whole JSON of such a record.
+            CorruptRecord: the text is not the complete JSON of such a record.
 
         """
         try:
@@ -175,17 +177,17 @@ class Record(BaseModel):
 
 
 class FrameworkType(Record):
-    """A type that belongs to the framework above the store: fields we do not know are kept untouched."""
+    """A type that belongs to the framework above the store: unknown fields are kept untouched."""
 
     model_config = ConfigDict(extra="allow")
     if TYPE_CHECKING:
-        __pydantic_extra__: dict[str, Json] = Field(init=False)  # else type checkers take it for an argument
+        __pydantic_extra__: dict[str, Json] = Field(init=False)  # otherwise, type checkers see an argument
     else:
         __pydantic_extra__: dict[str, Json]
 
 
 def explain(error: ValidationError) -> str:
-    """Say in one line what a record lacks."""
+    """Return in one line what is wrong with a record."""
     first = error.errors(include_url=False, include_context=False)[0]
     place = ".".join(str(part) for part in first["loc"])
     more = f", and {error.error_count() - 1} more" if error.error_count() > 1 else ""

@@ -1,4 +1,4 @@
-"""Resume: where a run goes on after a restart."""
+"""Resume: where a run continues after a restart."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ class ResumeStore(Protocol):
     """Keeps one `ResumePoint` per run."""
 
     def save(self, point: ResumePoint) -> None:
-        """Keep `point` in place of the run's last one."""
+        """Store `point`, replacing any that its run had."""
 
     def load(self, run_id: str) -> ResumePoint | None:
-        """Give the point at which the run goes on, or None if it has none."""
+        """Return the point at which the run continues, or None if it has none."""
 
     def delete(self, run_id: str) -> None:
-        """Forget the run. Forgetting it again is no error."""
+        """Delete the run. Deleting it again is not an error."""

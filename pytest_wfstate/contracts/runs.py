@@ -24,7 +24,7 @@ __all__ = [
 
 
 class TaskStatus(enum.StrEnum):
-    """How far a step has come."""
+    """The state of a step."""
 
     PENDING = "pending"
     RUNNING = "running"
@@ -54,7 +54,7 @@ class WorkflowStep(FrameworkType):
 
     @classmethod
     def checkpoint(cls, step_id: str, label: str, message: str) -> Self:
-        """Make a step that only says that the run came this far."""
+        """Return a step that only records that the run got this far."""
         return cls.model_validate({"id": step_id, "label": label, "kind": {"type": "checkpoint", "message": message}})
 
 
@@ -69,12 +69,12 @@ class WorkflowDefinition(FrameworkType):
 
     @classmethod
     def new(cls, steps: list[WorkflowStep]) -> Self:
-        """Define a workflow with an id of its own."""
+        """Return a definition with a new id."""
         return cls.model_validate({"id": str(uuid.uuid4()), "steps": steps})
 
 
 class WorkflowExecutionState(Record):
-    """What a run needs, beside its steps, to be resumed."""
+    """What is needed to resume a run, apart from its steps."""
 
     run_task_id: Text
     agent_id: Text
@@ -98,7 +98,7 @@ class WorkflowExecutionState(Record):
         definition: WorkflowDefinition,
         **fields: Any,
     ) -> Self:
-        """Start a run now, with empty input and context unless `fields` say otherwise."""
+        """Return a run that starts now, with empty input and context unless `fields` set them."""
         moment = now()
         return cls(
             run_task_id=run_task_id,
@@ -111,7 +111,7 @@ class WorkflowExecutionState(Record):
 
 
 class WorkflowStepState(Record):
-    """What became of one step of a run."""
+    """The state and the result of one step of a run."""
 
     step_id: Text
     status: TaskStatus = TaskStatus.PENDING
@@ -123,22 +123,22 @@ class WorkflowStepState(Record):
 
 
 def no_run(run_task_id: str) -> NotFound:
-    """Say that there is no run whose context could be updated."""
+    """Return the error for updating a missing run."""
     return NotFound(f"there is no run {run_task_id!r}. Nothing was changed; create it first with create_run(...).")
 
 
 @runtime_checkable
 class RunStore(Protocol):
-    """Keeps one `WorkflowExecutionState` per run, and one `WorkflowStepState` per step of it."""
+    """Keeps one `WorkflowExecutionState` per run and one `WorkflowStepState` per step."""
 
     async def create_run(self, state: WorkflowExecutionState) -> None:
-        """Keep `state`, in place of an older one of the same run, whose steps stay."""
+        """Store `state`, replacing any that its run had. The run's steps stay."""
 
     async def get_run(self, run_task_id: str) -> WorkflowExecutionState | None:
-        """Give the run's state, or None if there is none."""
+        """Return the run's state, or None if there is none."""
 
     async def update_context(self, run_task_id: str, context: Any) -> None:
-        """Replace the run's context and its `updated_at`, nothing else.
+        """Replace the run's context and its `updated_at`, and nothing else.
 
         Raises:
             NotFound: there is no such run.
@@ -146,13 +146,13 @@ class RunStore(Protocol):
         """
 
     async def delete_run(self, run_task_id: str) -> None:
-        """Forget the run and its steps. Forgetting them again is no error."""
+        """Delete the run and its steps. Deleting them again is not an error."""
 
     async def upsert_step(self, run_task_id: str, step: WorkflowStepState) -> None:
-        """Keep `step` where one with its id already stands, or after all others. The run need not exist yet."""
+        """Store `step`, in place of the one with its id or after all others. The run need not exist yet."""
 
     async def get_step(self, run_task_id: str, step_id: str) -> WorkflowStepState | None:
-        """Give one step, or None if there is none."""
+        """Return one step, or None if there is none."""
 
     async def list_steps(self, run_task_id: str) -> list[WorkflowStepState]:
-        """Give the run's steps in the order in which each was first kept."""
+        """Return the run's steps in the order in which they were first stored."""

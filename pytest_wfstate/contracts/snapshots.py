@@ -43,7 +43,7 @@ class Snapshot(Record):
     timestamp_ms: I64
 
     def meta(self) -> CheckpointMeta:
-        """Give this snapshot's line in a listing."""
+        """Return this snapshot's entry in a listing."""
         key = self.key
         return CheckpointMeta(
             workflow_id=key.workflow_id,
@@ -53,7 +53,7 @@ class Snapshot(Record):
         )
 
     def forked(self, run_id: RunId, edits: Edits, timestamp_ms: int) -> Snapshot:
-        """Copy this snapshot, edited, into the run `run_id`."""
+        """Return an edited copy of this snapshot in the run `run_id`."""
         return Snapshot(
             key=self.key.model_copy(update={"run_id": run_id}),
             values={**self.values, **dict(edits)},
@@ -63,15 +63,15 @@ class Snapshot(Record):
 
 
 def new_run_id() -> RunId:
-    """Invent the id of a new run."""
+    """Generate the id of a new run."""
     return f"run-{uuid.uuid4()}"
 
 
 def check_snapshot(snapshot: Snapshot) -> Snapshot:
-    """Copy `snapshot`, whose ids must be ids.
+    """Return a copy of `snapshot`, validated.
 
     Raises:
-        InvalidId: one of them is none.
+        InvalidId: one of its ids is invalid.
 
     """
     snapshot = Snapshot.checked(snapshot)
@@ -80,10 +80,10 @@ def check_snapshot(snapshot: Snapshot) -> Snapshot:
 
 
 def check_key(key: CheckpointKey) -> CheckpointKey:
-    """Copy `key`, whose ids must be ids.
+    """Return a copy of `key`, validated.
 
     Raises:
-        InvalidId: one of them is none.
+        InvalidId: one of its ids is invalid.
 
     """
     key = CheckpointKey.checked(key)
@@ -97,10 +97,10 @@ def _check_ids(key: CheckpointKey) -> None:
 
 
 def no_source(key: CheckpointKey) -> NotFound:
-    """Say that there is nothing to fork from."""
+    """Return the error for forking a missing snapshot."""
     return NotFound(
         f"fork: there is no snapshot {key.run_id}#{key.super_step} of workflow {key.workflow_id!r}. "
-        "Nothing was forked; list(workflow_id, run_id) tells which super-steps there are."
+        "Nothing was forked; list(workflow_id, run_id) shows which super-steps exist."
     )
 
 
@@ -109,19 +109,19 @@ class SnapshotStore(Protocol):
     """Keeps one `Snapshot` per workflow, run and super-step."""
 
     async def save(self, snapshot: Snapshot) -> None:
-        """Keep `snapshot`, in place of one with the same key."""
+        """Store `snapshot`, replacing any with the same key."""
 
     async def load(self, key: CheckpointKey) -> Snapshot | None:
-        """Give the snapshot with this key, or None if there is none."""
+        """Return the snapshot with this key, or None if there is none."""
 
     async def latest(self, workflow_id: str, run_id: RunId) -> Snapshot | None:
-        """Give the run's snapshot with the highest super-step, or None if it has none."""
+        """Return the run's snapshot with the highest super-step, or None if it has none."""
 
     async def list(self, workflow_id: str, run_id: RunId) -> builtins.list[CheckpointMeta]:
-        """Describe the run's snapshots, ordered by super-step."""
+        """Return the metadata of the run's snapshots, ordered by super-step."""
 
     async def fork(self, source: CheckpointKey, edits: Edits = ()) -> RunId:
-        """Copy one snapshot, with `edits` to its values, into a new run, and give that run's id.
+        """Copy one snapshot, with `edits` to its values, into a new run, and return that run's id.
 
         The copy has the same super-step and the label `fork-of:<run id>`.
 

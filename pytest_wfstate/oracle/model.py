@@ -13,7 +13,7 @@ from typing import Any
 
 from pydantic import BaseModel, TypeAdapter
 
-from pytest_wfstate.contracts.base import ANY_TIME, Call, Contract, Invented, Way
+from pytest_wfstate.contracts.base import ANY_TIME, Call, Contract, GeneratedValues, PossibleEffect
 from pytest_wfstate.contracts.clock import milliseconds, seconds
 from pytest_wfstate.contracts.records import Moment
 from pytest_wfstate.errors import CorruptRecord
@@ -22,7 +22,7 @@ from pytest_wfstate.oracle.history import Entry, Outcome, Refused, Returned
 REFUSALS = (CorruptRecord, LookupError, ValueError, TypeError)
 """How a call can be refused. Whatever a store raises counts as the first of these that it is."""
 
-_ROUTINES = (types.FunctionType, types.MethodType, types.BuiltinFunctionType, Invented)
+_ROUTINES = (types.FunctionType, types.MethodType, types.BuiltinFunctionType, GeneratedValues)
 
 
 class ReferenceState:
@@ -66,18 +66,18 @@ class ReferenceModel:
         self,
         contract: Contract,
         normalise: Callable[[Any], Any] = lambda record: record,
-        invented: Invented | None = None,
+        generated: GeneratedValues | None = None,
         *,
         in_order: bool = True,
     ) -> None:
         self._contract = contract
         self._in_order = in_order
         self._normalise = normalise
-        self._invented = invented or Invented()
+        self._generated = generated or GeneratedValues()
 
     def start(self) -> ReferenceState:
         """Give an empty store that nobody has opened."""
-        return ReferenceState({"": self._contract.reference(self._invented)})
+        return ReferenceState({"": self._contract.reference(self._generated)})
 
     def restart(self, world: ReferenceState) -> ReferenceState:
         """Give the world after every process has ended: what was stored is all that is left."""
@@ -94,7 +94,7 @@ class ReferenceModel:
         if operation.generates_id and seen is not None and world.knows(seen):
             return
         for way in self._ways(world, entry):
-            self._invented.give(seen)
+            self._generated.use(seen)
             handles = world.copy()
             outcome = self._outcome(handles, entry, way)
             if not entry.has_result or self._is_alike(outcome, entry.outcome):
@@ -102,7 +102,7 @@ class ReferenceModel:
 
     def expected(self, world: ReferenceState, entry: Entry) -> Outcome:
         """Tell what should have come of a call."""
-        self._invented.give(None)
+        self._generated.use(None)
         return self._outcome(world.copy(), entry)
 
     def mutates(self, call: Call) -> bool:
@@ -113,12 +113,12 @@ class ReferenceModel:
         """Tell whether a call returns an id that the store makes up."""
         return self._contract[call.name].generates_id
 
-    def _ways(self, world: ReferenceState, entry: Entry) -> list[Way]:
+    def _ways(self, world: ReferenceState, entry: Entry) -> list[PossibleEffect]:
         operation, died = self._contract[entry.name], not entry.must_have_happened
         handle = self._handle(world.copy(), entry.client) if died and operation.partial_effects else None
-        return operation.ways(handle, entry.args, died=died)
+        return operation.possible_effects(handle, entry.args, died=died)
 
-    def _outcome(self, handles: dict[str, Any], entry: Entry, way: Way | None = None) -> Outcome:
+    def _outcome(self, handles: dict[str, Any], entry: Entry, way: PossibleEffect | None = None) -> Outcome:
         handle = self._handle(handles, entry.client)
         try:
             value = _now(way(handle) if way else getattr(handle, entry.name)(*entry.args))

@@ -56,7 +56,7 @@ def _reads(ids: Sequence[str]) -> list[Call]:
 EFFECTS = Contract(
     "effects",
     [SAVE, LOAD, MARK, DELETE],
-    reference=lambda invented: MemoryEffectStore(clock=invented.time),
+    reference=lambda generated: MemoryEffectStore(clock=generated.time),
     write=save,
     reads=_reads,
 )

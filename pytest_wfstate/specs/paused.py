@@ -8,14 +8,14 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from pytest_wfstate import samples
-from pytest_wfstate.contracts.base import Call, Contract, Operation, Way
+from pytest_wfstate.contracts.base import Call, Contract, Operation, PossibleEffect
 from pytest_wfstate.specs.strategies import st
 from pytest_wfstate.stores.memory import MemoryPausedStore
 
 _LONG = 3600  # seconds: no claim of a test is that old, unless its clock is frozen
 
 
-def _some(handle: MemoryPausedStore, older_than: float | None = None) -> Iterable[Way]:
+def _some(handle: MemoryPausedStore, older_than: float | None = None) -> Iterable[PossibleEffect]:
     """A recovery is atomic for each run, not over all of them."""
     runs = list(handle._inflight)
     for size in range(1, len(runs)):
@@ -65,7 +65,7 @@ def reads(ids: Sequence[str]) -> list[Call]:
 PAUSED = Contract(
     "paused",
     [SAVE, LOAD, CLAIM, RECOVER, COMPLETE, REMOVE, LIST],
-    reference=lambda invented: MemoryPausedStore(clock=invented.time),
+    reference=lambda generated: MemoryPausedStore(clock=generated.time),
     write=save,
     reads=reads,
     recovery=RECOVER(),

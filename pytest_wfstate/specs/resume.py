@@ -43,7 +43,7 @@ def _reads(ids: Sequence[str]) -> list[Call]:
 RESUME = Contract(
     "resume",
     [SAVE, LOAD, DELETE],
-    reference=lambda invented: MemoryResumeStore(clock=invented.time),
+    reference=lambda generated: MemoryResumeStore(clock=generated.time),
     write=save,
     reads=_reads,
 )

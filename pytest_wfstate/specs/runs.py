@@ -72,7 +72,7 @@ def reads(ids: Sequence[str]) -> list[Call]:
 RUNS = Contract(
     "runs",
     [CREATE, GET, UPDATE, DELETE, UPSERT, STEP, STEPS],
-    reference=lambda invented: MemoryRunStore(clock=invented.time),
+    reference=lambda generated: MemoryRunStore(clock=generated.time),
     write=create,
     reads=reads,
 )

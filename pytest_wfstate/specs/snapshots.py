@@ -75,7 +75,7 @@ def reads(ids: Sequence[str]) -> list[Call]:
 SNAPSHOTS = Contract(
     "snapshots",
     [SAVE, LOAD, LATEST, LIST, FORK],
-    reference=lambda invented: MemorySnapshotStore(clock=invented.time, new_id=invented.id),
+    reference=lambda generated: MemorySnapshotStore(clock=generated.time, new_id=generated.id),
     write=save,
     reads=reads,
 )

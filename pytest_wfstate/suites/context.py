@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 
 import pytest
 
-from pytest_wfstate.contracts.base import Call, Contract, Invented
+from pytest_wfstate.contracts.base import Call, Contract, GeneratedValues
 from pytest_wfstate.contracts.clock import now
 from pytest_wfstate.engine.driver import Driver
 from pytest_wfstate.engine.handles import Handles, close
@@ -223,7 +223,7 @@ _OPENS = "_wfstate_opens"
 """Of a suite whose store was opened once, so that a failure to open it another time is a matter of that time."""
 
 
-class _Clock(Invented):
+class _Clock(GeneratedValues):
     """The time as it is, frozen."""
 
     def time(self) -> Any:

@@ -36,8 +36,8 @@ def test_what_is_no_id_is_refused(bad: object) -> None:
     [
         ("", f"run id '' is empty. {RULE}"),
         ("x" * 1025, f"run id '{'x' * 24}...' is 1,025 characters long. {RULE}"),
-        ("a\0b", f"run id 'a\\x00b' holds a NUL. {RULE}"),
-        ("a\ud800", f"run id 'a\\ud800' holds a lone surrogate. {RULE}"),
+        ("a\0b", f"run id 'a\\x00b' contains a NUL. {RULE}"),
+        ("a\ud800", f"run id 'a\\ud800' contains a lone surrogate. {RULE}"),
         (None, f"run id None is of type NoneType. {RULE}"),
         (7, f"run id 7 is of type int. {RULE}"),
         (b"run-1", f"run id b'run-1' is of type bytes. {RULE}"),

@@ -66,16 +66,19 @@ class TestPlainJson:
     @pytest.mark.parametrize(
         ("bad", "message"),
         [
-            (math.nan, "nan has no JSON. Save None, or the word as text"),
-            (math.inf, "inf has no JSON. Save None, or the word as text"),
-            (-math.inf, "-inf has no JSON. Save None, or the word as text"),
-            ({1}, "{1} of type set has no JSON. A value is None, bool, int, float, str, list or dict"),
-            (b"x", "b'x' of type bytes has no JSON"),
-            (datetime.datetime(2026, 1, 1), "datetime.datetime(2026, 1, 1, 0, 0) of type datetime has no JSON"),
-            ({1: "one"}, "the key 1 is of type int. A key of a JSON object is text"),
-            ({None: 1}, "the key None is of type NoneType. A key of a JSON object is text"),
-            ("a\ud800", "the text 'a\\ud800' holds a lone surrogate, which has no UTF-8"),
-            ({"\udfff": 1}, "the text '\\udfff' holds a lone surrogate, which has no UTF-8"),
+            (math.nan, "nan has no JSON equivalent. Save None or text instead"),
+            (math.inf, "inf has no JSON equivalent. Save None or text instead"),
+            (-math.inf, "-inf has no JSON equivalent. Save None or text instead"),
+            ({1}, "{1} of type set has no JSON equivalent. Convert it to None, bool, int, float, str, list or dict"),
+            (b"x", "b'x' of type bytes has no JSON equivalent"),
+            (
+                datetime.datetime(2026, 1, 1),
+                "datetime.datetime(2026, 1, 1, 0, 0) of type datetime has no JSON equivalent",
+            ),
+            ({1: "one"}, "the key 1 is of type int. Keys of a JSON object must be text"),
+            ({None: 1}, "the key None is of type NoneType. Keys of a JSON object must be text"),
+            ("a\ud800", "the text 'a\\ud800' contains a lone surrogate, which UTF-8 cannot encode. Remove it"),
+            ({"\udfff": 1}, "the text '\\udfff' contains a lone surrogate, which UTF-8 cannot encode. Remove it"),
             pytest.param(
                 10**4300, "an integer of more than 4,200 digits cannot be read back. Save it as text", id="long integer"
             ),
@@ -97,14 +100,14 @@ class TestPlainJson:
 
     @pytest.mark.parametrize("innermost", [["leaf"], [], {}, ()], ids=repr)
     def test_more_than_100_of_them_are_refused(self, innermost: Any) -> None:
-        with pytest.raises(ValueError, match="nested more than 100 deep, or holds itself"):
+        with pytest.raises(ValueError, match="nested more than 100 levels deep, or contains itself"):
             plain_json(nested(100, innermost))
 
     def test_a_value_that_holds_itself_is_refused(self) -> None:
         cycle: dict[str, Any] = {}
         cycle["self"] = [cycle]
 
-        with pytest.raises(ValueError, match="nested more than 100 deep, or holds itself"):
+        with pytest.raises(ValueError, match="nested more than 100 levels deep, or contains itself"):
             plain_json(cycle)
 
     def test_the_longest_integer_that_is_allowed_is_read_back(self) -> None:
@@ -396,7 +399,10 @@ class TestFromJson:
             ('{"run_id": "run-1"}', "workflow_name: Field required, and 3 more"),
             (samples.resume_point().to_json() + "x", "trailing characters"),
             (samples.resume_point().to_json().replace("3", "-3"), "step: Input should be greater than or equal to 0"),
-            (samples.resume_point().to_json().replace('"v"', "NaN"), "scope_snapshot: Value error, nan has no JSON"),
+            (
+                samples.resume_point().to_json().replace('"v"', "NaN"),
+                "scope_snapshot: Value error, nan has no JSON equivalent",
+            ),
         ],
     )
     def test_says_what_is_wrong_and_where(self, text: str | bytes, reason: str) -> None:

@@ -202,7 +202,7 @@ class TestMark:
     def test_the_effect_of_another_tool_call_is_refused(self, store: Any, other: Any) -> None:
         store.save_checkpoint(samples.checkpoint())
 
-        with pytest.raises(InvalidId, match=r"the effect is of tool use id 'use-2', but 'use-1' is being marked"):
+        with pytest.raises(InvalidId, match=r"the effect belongs to tool call 'use-2', but 'use-1' is being marked"):
             store.mark_step_complete("task-1", "use-1", samples.effect("use-2"))
 
         assert store.load_checkpoint("task-1") == other.load_checkpoint("task-1") == samples.checkpoint()

@@ -494,7 +494,7 @@ class TestLeases:
         store.save(OLD)
         store.claim("run-1")
 
-        with pytest.raises(ValueError, match=r"^older_than is .* It is a number of seconds from 0 up, or None"):
+        with pytest.raises(ValueError, match=r"^older_than is .* It must be a number of seconds, at least 0, or None"):
             store.recover_orphaned(older_than=bad)
 
         assert store.load("run-1") is None
