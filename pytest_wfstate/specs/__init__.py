@@ -1,4 +1,4 @@
-"""Each contract as data: its operations, and the reference that says what they do."""
+"""Each contract as data: its operations, and the reference that defines what they do."""
 
 from pytest_wfstate.contracts.base import Contract
 from pytest_wfstate.specs.effects import EFFECTS

@@ -1,4 +1,4 @@
-"""The effects contract: which tool calls of a task are done, so that a restart does not do them again."""
+"""The effects contract: which tool calls of a task are done, so that a restart does not repeat them."""
 
 from __future__ import annotations
 
@@ -8,49 +8,37 @@ from typing import Any
 from pytest_wfstate import samples
 from pytest_wfstate.contracts import WorkflowCheckpoint
 from pytest_wfstate.contracts.base import Call, Contract, Operation
-from pytest_wfstate.specs.strategies import st
+from pytest_wfstate.specs.arguments import first_id, only_an_id, st
 from pytest_wfstate.stores.memory import MemoryEffectStore
 
 
-def _task(ids: Sequence[str]) -> Any:
-    return st.tuples(st.sampled_from(ids))
+def _saves(ids: Sequence[str]) -> Any:
+    return st.sampled_from([(checkpoint(task_id, steps),) for task_id in ids for steps in range(2)])
 
 
-def _saved(ids: Sequence[str]) -> Any:
-    return st.sampled_from([(checkpoint(one, number),) for one in ids for number in range(2)])
-
-
-def _marked(ids: Sequence[str]) -> Any:
-    # use-0 is done in some of the checkpoints that are saved; one effect is not that of the tool call.
+def _marks(ids: Sequence[str]) -> Any:
+    # Some of the saved checkpoints list use-0 as done; the last effect belongs to another tool call.
     uses = [(use, samples.effect(use)) for use in ("use-0", "use-1", "use-2")]
-    return st.sampled_from([(one, *use) for one in ids for use in [*uses, ("use-1", samples.effect("use-2"))]])
+    return st.sampled_from([(task_id, *use) for task_id in ids for use in [*uses, ("use-1", samples.effect("use-2"))]])
 
 
-def _one(task_id: str, *_: Any) -> list[str]:
-    return [task_id]
-
-
-SAVE = Operation("save_checkpoint", _saved, mutates=True, required=True, keys=lambda checkpoint: [checkpoint.task_id])
-LOAD = Operation("load_checkpoint", _task, required=True, keys=_one)
-MARK = Operation("mark_step_complete", _marked, mutates=True, positional=3, keys=_one)
-DELETE = Operation("delete_checkpoint", _task, mutates=True, keys=_one)
+SAVE = Operation("save_checkpoint", _saves, mutates=True, required=True, keys=lambda checkpoint: [checkpoint.task_id])
+LOAD = Operation("load_checkpoint", only_an_id, required=True, keys=first_id)
+MARK = Operation("mark_step_complete", _marks, mutates=True, positional=3, keys=first_id)
+DELETE = Operation("delete_checkpoint", only_an_id, mutates=True, keys=first_id)
 
 
 def checkpoint(task_id: str, steps: int = 1, **fields: Any) -> WorkflowCheckpoint:
-    """Make a checkpoint of a task that has come so far."""
+    """Return a checkpoint of a task that has done this many steps."""
     uses = [f"use-{number}" for number in range(steps)]
     log = [samples.effect(use) for use in uses]
-    usual = {"step_index": steps, "completed_tool_ids": set(uses), "side_effects_log": log}
-    return samples.checkpoint(task_id, **{**usual, **fields})
+    defaults = {"step_index": steps, "completed_tool_ids": set(uses), "side_effects_log": log}
+    return samples.checkpoint(task_id, **{**defaults, **fields})
 
 
 def save(task_id: str, steps: int = 1, **fields: Any) -> Call:
-    """Save a checkpoint."""
+    """Return a call that saves a checkpoint."""
     return SAVE(checkpoint(task_id, steps, **fields))
-
-
-def _reads(ids: Sequence[str]) -> list[Call]:
-    return [LOAD(one) for one in ids]
 
 
 EFFECTS = Contract(
@@ -58,5 +46,5 @@ EFFECTS = Contract(
     [SAVE, LOAD, MARK, DELETE],
     reference=lambda generated: MemoryEffectStore(clock=generated.time),
     write=save,
-    reads=_reads,
+    reads=lambda ids: [LOAD(task_id) for task_id in ids],
 )

@@ -1,4 +1,4 @@
-"""The resume contract: where a run goes on after a restart."""
+"""The resume contract: where a run continues after a restart."""
 
 from __future__ import annotations
 
@@ -7,37 +7,25 @@ from typing import Any
 
 from pytest_wfstate import samples
 from pytest_wfstate.contracts.base import Call, Contract, Operation
-from pytest_wfstate.specs.strategies import st
+from pytest_wfstate.specs.arguments import first_id, only_an_id, st
 from pytest_wfstate.stores.memory import MemoryResumeStore
 
-EMPTY: dict[str, Any] = {"step": 0, "scope_snapshot": {}}
+_EMPTY: dict[str, Any] = {"step": 0, "scope_snapshot": {}}
 
 
-def _run(ids: Sequence[str]) -> Any:
-    return st.tuples(st.sampled_from(ids))
+def _saves(ids: Sequence[str]) -> Any:
+    # Only two records, so that an equal one is often saved again.
+    return st.sampled_from([(samples.resume_point(run_id, **fields),) for run_id in ids for fields in ({}, _EMPTY)])
 
 
-def _saved(ids: Sequence[str]) -> Any:
-    # Few, so that one soon follows another.
-    return st.sampled_from([(samples.resume_point(one, **fields),) for one in ids for fields in ({}, EMPTY)])
-
-
-def _one(run_id: str) -> list[str]:
-    return [run_id]
-
-
-SAVE = Operation("save", _saved, mutates=True, required=True, keys=lambda point: [point.run_id])
-LOAD = Operation("load", _run, required=True, keys=_one)
-DELETE = Operation("delete", _run, mutates=True, keys=_one)
+SAVE = Operation("save", _saves, mutates=True, required=True, keys=lambda point: [point.run_id])
+LOAD = Operation("load", only_an_id, required=True, keys=first_id)
+DELETE = Operation("delete", only_an_id, mutates=True, keys=first_id)
 
 
 def save(run_id: str, step: int = 1, **fields: Any) -> Call:
-    """Save the point at which a run goes on."""
+    """Return a call that saves a resume point."""
     return SAVE(samples.resume_point(run_id, step=step, **fields))
-
-
-def _reads(ids: Sequence[str]) -> list[Call]:
-    return [LOAD(one) for one in ids]
 
 
 RESUME = Contract(
@@ -45,5 +33,5 @@ RESUME = Contract(
     [SAVE, LOAD, DELETE],
     reference=lambda generated: MemoryResumeStore(clock=generated.time),
     write=save,
-    reads=_reads,
+    reads=lambda ids: [LOAD(run_id) for run_id in ids],
 )

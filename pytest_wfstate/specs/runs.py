@@ -7,66 +7,60 @@ from typing import Any
 
 from pytest_wfstate import samples
 from pytest_wfstate.contracts.base import Call, Contract, Operation
-from pytest_wfstate.specs.strategies import st
+from pytest_wfstate.specs.arguments import first_id, only_an_id, st
 from pytest_wfstate.stores.memory import MemoryRunStore
 
-_STEPS = ("fetch", "charge")  # not in the order of their names
+_STEPS = ("fetch", "charge")  # not in alphabetical order
 
 
-def _run(ids: Sequence[str]) -> Any:
-    return st.sampled_from([(one,) for one in ids])
+def _creates(ids: Sequence[str]) -> Any:
+    return st.sampled_from([create(run_id, number).args for run_id in ids for number in range(3)])
 
 
-def _created(ids: Sequence[str]) -> Any:
-    return st.sampled_from([create(one, number).args for one in ids for number in range(3)])
+def _updates(ids: Sequence[str]) -> Any:
+    return st.sampled_from([update(run_id, number).args for run_id in ids for number in range(3)])
 
 
-def _updated(ids: Sequence[str]) -> Any:
-    return st.sampled_from([update(one, number).args for one in ids for number in range(3)])
+def _upserts(ids: Sequence[str]) -> Any:
+    return st.sampled_from([upsert(run_id, step_id, n).args for run_id in ids for step_id in _STEPS for n in range(3)])
 
 
-def _upserted(ids: Sequence[str]) -> Any:
-    return st.sampled_from([upsert(one, name, n).args for one in ids for name in _STEPS for n in range(3)])
+def _steps(ids: Sequence[str]) -> Any:
+    return st.sampled_from([(run_id, step_id) for run_id in ids for step_id in _STEPS])
 
 
-def _one(run_id: str, *_: Any) -> list[str]:
-    return [run_id]
-
-
-CREATE = Operation("create_run", _created, mutates=True, required=True, keys=lambda state: [state.run_task_id])
-GET = Operation("get_run", _run, required=True, keys=_one)
-UPDATE = Operation("update_context", _updated, mutates=True, positional=2, keys=_one)
-DELETE = Operation("delete_run", _run, mutates=True, keys=_one)
-UPSERT = Operation("upsert_step", _upserted, mutates=True, positional=2, keys=_one)
-STEP = Operation(
-    "get_step", lambda ids: st.sampled_from([(one, name) for one in ids for name in _STEPS]), positional=2, keys=_one
-)
-STEPS = Operation("list_steps", _run, keys=_one)
+CREATE = Operation("create_run", _creates, mutates=True, required=True, keys=lambda state: [state.run_task_id])
+GET = Operation("get_run", only_an_id, required=True, keys=first_id)
+UPDATE = Operation("update_context", _updates, mutates=True, positional=2, keys=first_id)
+DELETE = Operation("delete_run", only_an_id, mutates=True, keys=first_id)
+UPSERT = Operation("upsert_step", _upserts, mutates=True, positional=2, keys=first_id)
+STEP = Operation("get_step", _steps, positional=2, keys=first_id)
+STEPS = Operation("list_steps", only_an_id, keys=first_id)
 
 
 def create(run_id: str, number: int = 1, **fields: Any) -> Call:
-    """Create a run."""
+    """Return a call that creates a run."""
     return CREATE(samples.run(run_id, **{"input": {"n": number}, **fields}))
 
 
 def update(run_id: str, number: int = 1) -> Call:
-    """Update the context of a run."""
+    """Return a call that updates the context of a run."""
     return UPDATE(run_id, {"n": number, "steps": {"fetch": {"docs": [number]}}})
 
 
 def upsert(run_id: str, step_id: str = "fetch", number: int = 1, **fields: Any) -> Call:
-    """Keep a step."""
+    """Return a call that saves a step."""
     return UPSERT(run_id, samples.step(step_id, **{"result": {"n": number}, **fields}))
 
 
 def look(run_id: str, steps: Sequence[str] = ()) -> list[Call]:
     """Return the calls that show a run and some of its steps."""
-    return [STEPS(run_id), *(STEP(run_id, one) for one in steps), GET(run_id)]
+    return [STEPS(run_id), *(STEP(run_id, step_id) for step_id in steps), GET(run_id)]
 
 
 def reads(ids: Sequence[str]) -> list[Call]:
     """Return the calls that show everything about these ids."""
-    return [call for one in ids for call in look(one)]
+    return [call for run_id in ids for call in look(run_id)]
 
 
 RUNS = Contract(
