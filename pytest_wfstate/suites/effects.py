@@ -106,9 +106,7 @@ class EffectSuite(Suite):
         "core", "A deleted task is gone.", A, B, M1, DELETE_A, *LOOKS, DELETE("b"), LOOK_B, RESTART, *LOOKS
     )
     test_delete_idempotent = script(
-        "core",
-        "Deleting a missing task is not an error.",
-        *(DELETE_A, A, DELETE_A, DELETE_A, LOOK_A, RESTART, LOOK_A),
+        "core", "Deleting a missing task is not an error.", DELETE_A, A, DELETE_A, DELETE_A, LOOK_A, RESTART, LOOK_A
     )
 
     test_mark_idempotent = script(
@@ -135,23 +133,13 @@ class EffectSuite(Suite):
         *(save("a", step_index=41), M1, LOOK_A, RESTART, M2, LOOK_A),
     )
     test_mark_keeps_agent = script(
-        "safe",
-        "A mark keeps the task's agent, even an empty one.",
-        *(save("a", agent_id=""), M1, LOOK_A, RESTART, LOOK_A),
+        "safe", "A mark keeps the task's agent, even an empty one.", save("a", agent_id=""), M1, LOOK_A, RESTART, LOOK_A
     )
     test_mark_seen_at_once = script(
         "safe",
         "A mark made through one handle is visible through every other at once.",
-        *(
-            M1,
-            second_handle(LOOK_A),
-            second_handle(M2),
-            LOOK_A,
-            third(LOOK_A),
-            M3,
-            second_handle(LOOK_A),
-            third(LOOK_A),
-        ),
+        *(M1, second_handle(LOOK_A), second_handle(M2), LOOK_A, third(LOOK_A), M3, second_handle(LOOK_A)),
+        third(LOOK_A),
     )
     test_mark_not_lost = script(
         "safe",
@@ -226,16 +214,8 @@ class EffectSuite(Suite):
     test_delete_seen_at_once = script(
         "safe",
         "A task deleted through one handle is gone for every other.",
-        *(
-            A,
-            second_handle(LOOK_A),
-            DELETE_A,
-            second_handle(LOOK_A),
-            second_handle(M1),
-            LOOK_A,
-            second_handle(DELETE_A),
-            LOOK_A,
-        ),
+        *(A, second_handle(LOOK_A), DELETE_A, second_handle(LOOK_A), second_handle(M1), LOOK_A),
+        *(second_handle(DELETE_A), LOOK_A),
     )
     test_delete_others = script(
         "safe",
@@ -247,22 +227,8 @@ class EffectSuite(Suite):
     test_mark_sets_time = timed(
         "hardened",
         "A mark sets the checkpoint's time, in whole seconds.",
-        *(
-            A,
-            Tick(10),
-            M1,
-            LOOK_A,
-            Tick(0.9),
-            M2,
-            LOOK_A,
-            Tick(3600),
-            second_handle(M3),
-            LOOK_A,
-            RESTART,
-            LOOK_A,
-            mark("b", "m1"),
-            LOOK_B,
-        ),
+        *(A, Tick(10), M1, LOOK_A, Tick(0.9), M2, LOOK_A, Tick(3600), second_handle(M3), LOOK_A, RESTART, LOOK_A),
+        *(mark("b", "m1"), LOOK_B),
     )
     test_mark_again_keeps_time = timed(
         "hardened",

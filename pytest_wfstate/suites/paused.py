@@ -92,10 +92,7 @@ class PausedSuite(Suite):
     test_list_sorted = script(
         "core",
         "All paused runs are listed in sorted order.",
-        *(save(one) for one in "mfatcxbgzkeq"),
-        LIST(),
-        RESTART,
-        LIST(),
+        *_lines(*(save(one) for one in "mfatcxbgzkeq"), LIST(), RESTART, LIST()),
     )
     test_claim_takes = script(
         "core", "Claiming a run returns its record, and the run is no longer paused.", A, B, CLAIM_A, *LOOK_A, LOAD("b")
@@ -104,11 +101,7 @@ class PausedSuite(Suite):
     test_complete_ends = script(
         "core",
         "A completed run is gone; recovery does not bring it back.",
-        A,
-        CLAIM_A,
-        COMPLETE("a"),
-        RESTART,
-        *OBSERVE,
+        *_lines(A, CLAIM_A, COMPLETE("a"), RESTART, *OBSERVE),
     )
     test_recover_rearms = script(
         "core", "Recovery pauses a claimed run again when its worker is gone.", A, CLAIM_A, RESTART, *OBSERVE
@@ -122,21 +115,10 @@ class PausedSuite(Suite):
     test_claim_one_winner = script(
         "safe",
         "Of several claims on a run, exactly one wins.",
-        A,
-        CLAIM_A,
-        second_handle(CLAIM_A),
-        CLAIM_A,
-        RESTART,
-        CLAIM_A,
+        *_lines(A, CLAIM_A, second_handle(CLAIM_A), CLAIM_A, RESTART, CLAIM_A),
     )
     test_claim_leaves_winner = script(
-        "safe",
-        "A losing claim leaves the winner's alone.",
-        A,
-        CLAIM_A,
-        second_handle(CLAIM_A),
-        RESTART,
-        *OBSERVE,
+        "safe", "A losing claim leaves the winner's alone.", A, CLAIM_A, second_handle(CLAIM_A), RESTART, *OBSERVE
     )
     test_claim_keeps_record = script(
         "safe", "A claim keeps the record for recovery.", A, CLAIM_A, RESTART, RECOVER(), LOAD("a"), CLAIM_A
@@ -149,15 +131,7 @@ class PausedSuite(Suite):
     test_claim_others = script(
         "safe",
         "A claim affects no other run.",
-        A,
-        B,
-        save("aa"),
-        CLAIM_A,
-        LIST(),
-        LOAD("b"),
-        LOAD("aa"),
-        RECOVER(),
-        LIST(),
+        *_lines(A, B, save("aa"), CLAIM_A, LIST(), LOAD("b"), LOAD("aa"), RECOVER(), LIST()),
     )
     test_save_after_end = script(
         "safe",
@@ -167,11 +141,7 @@ class PausedSuite(Suite):
     test_save_refused = script(
         "safe",
         "A record that cannot be stored is refused, and the previous one stays.",
-        A,
-        NO_NUMBER,
-        *LOOK_A,
-        RESTART,
-        *OBSERVE,
+        *_lines(A, NO_NUMBER, *LOOK_A, RESTART, *OBSERVE),
         fault="input",
     )
     test_save_while_claimed = script(
@@ -185,13 +155,7 @@ class PausedSuite(Suite):
     test_recover_once = script(
         "safe",
         "A recovered run is not recovered a second time.",
-        A,
-        CLAIM_A,
-        RECOVER(),
-        RECOVER(),
-        *LOOK_A,
-        RESTART,
-        *OBSERVE,
+        *_lines(A, CLAIM_A, RECOVER(), RECOVER(), *LOOK_A, RESTART, *OBSERVE),
     )
     test_recover_all = script(
         "safe",
@@ -201,10 +165,7 @@ class PausedSuite(Suite):
     test_complete_idempotent = script(
         "safe",
         "Completing a run twice, or one that was never claimed, is not an error.",
-        COMPLETE("a"),
-        A,
-        CLAIM_A,
-        *_lines(COMPLETE("a"), COMPLETE("a"), *LOOK_A, RESTART, *OBSERVE),
+        *_lines(COMPLETE("a"), A, CLAIM_A, COMPLETE("a"), COMPLETE("a"), *LOOK_A, RESTART, *OBSERVE),
     )
     test_complete_leaves_paused = script(
         "safe", "Completing a paused run leaves it paused.", A, COMPLETE("a"), *LOOK_A, RESTART, *OBSERVE
@@ -217,23 +178,13 @@ class PausedSuite(Suite):
     test_complete_after_restart = script(
         "safe",
         "A restarted worker can complete a run that it claimed before.",
-        A,
-        CLAIM_A,
-        RESTART,
-        COMPLETE("a"),
-        *OBSERVE,
+        *_lines(A, CLAIM_A, RESTART, COMPLETE("a"), *OBSERVE),
     )
     test_complete_others = script(
         "safe",
         "Completing a run affects no other.",
-        A,
-        B,
-        save("aa"),
-        CLAIM_A,
-        CLAIM("b"),
-        CLAIM("aa"),
-        COMPLETE("a"),
-        *_lines(RESTART, RECOVER(), LIST(), LOAD("a"), LOAD("b"), LOAD("aa")),
+        *_lines(A, B, save("aa"), CLAIM_A, CLAIM("b"), CLAIM("aa"), COMPLETE("a"), RESTART, RECOVER(), LIST()),
+        *_lines(LOAD("a"), LOAD("b"), LOAD("aa")),
     )
     test_complete_own_again = script(
         "safe",
@@ -243,11 +194,7 @@ class PausedSuite(Suite):
     test_remove_claimed = script(
         "safe",
         "A claimed run that is removed is gone; recovery does not bring it back.",
-        A,
-        CLAIM_A,
-        REMOVE("a"),
-        RESTART,
-        *OBSERVE,
+        *_lines(A, CLAIM_A, REMOVE("a"), RESTART, *OBSERVE),
     )
     test_remove_both = script(
         "safe",
@@ -257,34 +204,16 @@ class PausedSuite(Suite):
     test_remove_others = script(
         "safe",
         "Removing a run affects no other.",
-        A,
-        B,
-        save("aa"),
-        REMOVE("a*"),
-        REMOVE("_"),
-        REMOVE("%"),
-        REMOVE("A"),
-        *_lines(LIST(), REMOVE("a"), LIST(), LOAD("b"), LOAD("aa")),
+        *_lines(A, B, save("aa"), REMOVE("a*"), REMOVE("_"), REMOVE("%"), REMOVE("A"), LIST(), REMOVE("a"), LIST()),
+        *_lines(LOAD("b"), LOAD("aa")),
     )
     test_values_unknown = script(
-        "safe",
-        "Unknown fields of a workflow are kept untouched.",
-        NEWER,
-        LOAD("a"),
-        CLAIM_A,
-        RESTART,
-        *OBSERVE,
+        "safe", "Unknown fields of a workflow are kept untouched.", NEWER, LOAD("a"), CLAIM_A, RESTART, *OBSERVE
     )
     test_list_only_paused = script(
         "safe",
         "Claimed and completed runs are not listed.",
-        A,
-        B,
-        save("c"),
-        CLAIM_A,
-        CLAIM("b"),
-        COMPLETE("b"),
-        *_lines(LIST(), RESTART, LIST()),
+        *_lines(A, B, save("c"), CLAIM_A, CLAIM("b"), COMPLETE("b"), LIST(), RESTART, LIST()),
     )
 
     test_ids_refused_by_all = script(
@@ -338,10 +267,8 @@ class PausedSuite(Suite):
     test_recover_older_than = timed(
         "hardened",
         "Recovering old claims leaves younger ones alone.",
-        *_lines(
-            A, B, CLAIM_A, Tick(50), CLAIM("b"), Tick(20), second_handle(RECOVER(60)), second_handle(LIST()), RESTART
-        ),
-        *_lines(LIST(), LOAD("a"), LOAD("b"), RECOVER(60), Tick(60), RECOVER(60), *LOOK_A, LOAD("b")),
+        *_lines(A, B, CLAIM_A, Tick(50), CLAIM("b"), Tick(20), second_handle(RECOVER(60)), second_handle(LIST())),
+        *_lines(RESTART, LIST(), LOAD("a"), LOAD("b"), RECOVER(60), Tick(60), RECOVER(60), *LOOK_A, LOAD("b")),
     )
     test_recover_older_than_limit = timed(
         "hardened",
@@ -351,19 +278,8 @@ class PausedSuite(Suite):
     test_recover_older_than_paused_again = timed(
         "hardened",
         "Recovery leaves a young claim alone, even if the run has paused again.",
-        *_lines(
-            A,
-            CLAIM_A,
-            A2,
-            Tick(30),
-            second_handle(RECOVER(60)),
-            *LOOK_A,
-            REMOVE("b"),
-            CLAIM_A,
-            Tick(61),
-            second_handle(RECOVER(60)),
-            *LOOK_A,
-        ),
+        *_lines(A, CLAIM_A, A2, Tick(30), second_handle(RECOVER(60)), *LOOK_A, REMOVE("b"), CLAIM_A, Tick(61)),
+        *_lines(second_handle(RECOVER(60)), *LOOK_A),
     )
     test_recover_age_of_last_claim = timed(
         "hardened",

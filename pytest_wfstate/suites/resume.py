@@ -65,31 +65,21 @@ class ResumeSuite(Suite):
 
     test_delete_forgets = script("core", "A deleted run is gone.", A, B, A2, DELETE_A, *LOOKS, RESTART, *LOOKS)
     test_delete_idempotent = script(
-        "core",
-        "Deleting a missing run is not an error.",
-        *(DELETE_A, A, DELETE_A, DELETE_A, LOOK_A, RESTART, LOOK_A),
+        "core", "Deleting a missing run is not an error.", DELETE_A, A, DELETE_A, DELETE_A, LOOK_A, RESTART, LOOK_A
     )
 
     test_save_shorter = script(
         "safe",
         "A short point replaces a long one completely.",
-        LONG,
-        save("a", scope_snapshot={}),
-        LOOK_A,
-        RESTART,
-        LOOK_A,
+        *(LONG, save("a", scope_snapshot={}), LOOK_A, RESTART, LOOK_A),
     )
     test_save_any_json = script(
         "safe",
         "A scope may be any JSON value, however deeply nested.",
         *(save("one", scope_snapshot="text"), save("two", scope_snapshot=[[[{"a": [None, [1]]}]]])),
-        *(
-            save("three", scope_snapshot=1.5),
-            save("four", scope_snapshot=True),
-            save("five", scope_snapshot={"": {"a.b": 1}}),
-        ),
-        *(LOAD("one"), LOAD("two"), LOAD("three"), LOAD("four"), LOAD("five"), RESTART),
-        *(LOAD("one"), LOAD("two"), LOAD("three"), LOAD("four"), LOAD("five")),
+        *(save("three", scope_snapshot=1.5), save("four", scope_snapshot=True)),
+        *(save("five", scope_snapshot={"": {"a.b": 1}}), LOAD("one"), LOAD("two"), LOAD("three"), LOAD("four")),
+        *(LOAD("five"), RESTART, LOAD("one"), LOAD("two"), LOAD("three"), LOAD("four"), LOAD("five")),
     )
     test_save_exact_numbers = script(
         "safe",
@@ -118,18 +108,8 @@ class ResumeSuite(Suite):
     test_delete_seen_at_once = script(
         "safe",
         "A run deleted through one handle is gone for every other until it is saved again.",
-        *(
-            A,
-            second_handle(LOOK_A),
-            DELETE_A,
-            second_handle(LOOK_A),
-            second_handle(A2),
-            LOOK_A,
-            second_handle(DELETE_A),
-            LOOK_A,
-            RESTART,
-            LOOK_A,
-        ),
+        *(A, second_handle(LOOK_A), DELETE_A, second_handle(LOOK_A), second_handle(A2), LOOK_A),
+        *(second_handle(DELETE_A), LOOK_A, RESTART, LOOK_A),
     )
     test_delete_others = script(
         "safe",

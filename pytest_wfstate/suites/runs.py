@@ -128,28 +128,17 @@ class RunSuite(Suite):
     test_steps_in_order = script(
         "core",
         "Steps are listed in the order they were added, separately for each run.",
-        *(upsert("a", name) for name in "mcaz"),
-        *(upsert("b", name) for name in "zx"),
-        *(STEPS("a"), STEPS("b")),
+        *(*(upsert("a", name) for name in "mcaz"), *(upsert("b", name) for name in "zx"), STEPS("a"), STEPS("b")),
     )
     test_steps_missing = script(
         "core",
         "Getting a step that was never saved returns nothing.",
-        A,
-        *LOOK_FETCH,
-        FETCH,
-        STEP("a", "charge"),
-        STEP("b", "fetch"),
-        *look("b"),
+        *(A, *LOOK_FETCH, FETCH, STEP("a", "charge"), STEP("b", "fetch"), *look("b")),
     )
     test_delete_forgets = script(
         "core",
         "A deleted run is gone, and so are its steps.",
-        A,
-        FETCH,
-        CHARGE,
-        DELETE_A,
-        *LOOK_FETCH,
+        *(A, FETCH, CHARGE, DELETE_A, *LOOK_FETCH),
         RESTART,
         *LOOK_FETCH,
     )
@@ -188,15 +177,8 @@ class RunSuite(Suite):
     test_update_nothing_else = script(
         "safe",
         "An update changes only the context and `updated_at`.",
-        *(
-            create("a", created_at=LONG_AGO, entry_point=None),
-            FETCH,
-            CHARGE,
-            UPDATE_A,
-            *LOOK_A,
-            UPDATE("a", {}),
-            *LOOK_A,
-        ),
+        *(create("a", created_at=LONG_AGO, entry_point=None), FETCH, CHARGE, UPDATE_A, *LOOK_A, UPDATE("a", {})),
+        *LOOK_A,
         RESTART,
         *LOOK_A,
     )
@@ -228,11 +210,7 @@ class RunSuite(Suite):
     test_update_after_delete = script(
         "safe",
         "A late update does not bring back a deleted run.",
-        A,
-        FETCH,
-        DELETE_A,
-        UPDATE_A,
-        *LOOK_A,
+        *(A, FETCH, DELETE_A, UPDATE_A, *LOOK_A),
         RESTART,
         *LOOK_A,
     )
@@ -256,11 +234,7 @@ class RunSuite(Suite):
     test_upsert_before_run = script(
         "safe",
         "Steps may be saved before their run is created, which then has them.",
-        FETCH,
-        *LOOK_FETCH,
-        CHARGE,
-        A,
-        *LOOK_FETCH,
+        *(FETCH, *LOOK_FETCH, CHARGE, A, *LOOK_FETCH),
         RESTART,
         *LOOK_FETCH,
     )
@@ -280,14 +254,8 @@ class RunSuite(Suite):
     test_upsert_seen_at_once = script(
         "safe",
         "A step saved through one handle is visible through every other at once, in order.",
-        *(
-            FETCH,
-            second_handle(CHARGE),
-            FETCH2,
-            STEPS("a"),
-            second_handle(STEPS("a")),
-            second_handle(upsert("a", "charge", 3)),
-        ),
+        *(FETCH, second_handle(CHARGE), FETCH2, STEPS("a"), second_handle(STEPS("a"))),
+        second_handle(upsert("a", "charge", 3)),
         *LOOK_FETCH,
     )
     test_upsert_statuses = script(
@@ -299,9 +267,8 @@ class RunSuite(Suite):
     test_steps_replaced_in_place = script(
         "safe",
         "A replaced step keeps its position.",
-        *(upsert("a", name) for name in "mcaz"),
-        *(upsert("a", name, 2) for name in "cm"),
-        *(STEPS("a"), upsert("a", "b"), upsert("a", "a", 3), STEPS("a")),
+        *(*(upsert("a", name) for name in "mcaz"), *(upsert("a", name, 2) for name in "cm"), STEPS("a")),
+        *(upsert("a", "b"), upsert("a", "a", 3), STEPS("a")),
     )
     test_steps_in_order_after_restart = script(
         "safe",
@@ -319,26 +286,20 @@ class RunSuite(Suite):
     test_steps_many = script(
         "safe",
         "A long run is kept in full and in order.",
-        A,
-        *(upsert("a", f"step-{(number * 37) % 150}") for number in range(150)),
-        *(UPDATE_A, STEPS("a"), upsert("a", "step-74", 2)),
-        *(RESTART, STEPS("a"), GET("a")),
+        *(A, *(upsert("a", f"step-{(number * 37) % 150}") for number in range(150)), UPDATE_A, STEPS("a")),
+        *(upsert("a", "step-74", 2), RESTART, STEPS("a"), GET("a")),
     )
     test_delete_steps_alone = script(
         "safe",
         "Steps are deleted even if their run was never created.",
-        FETCH,
-        CHARGE,
-        DELETE_A,
-        *LOOK_A,
+        *(FETCH, CHARGE, DELETE_A, *LOOK_A),
         RESTART,
         *LOOK_A,
     )
     test_delete_others = script(
         "safe",
         "Deleting a run affects no other.",
-        *(call for one in ("a", "b", "aa", "a-b", "a.b", "A") for call in (create(one), upsert(one))),
-        DELETE_A,
+        *(*(call for one in ("a", "b", "aa", "a-b", "a.b", "A") for call in (create(one), upsert(one))), DELETE_A),
         *reads(["b", "aa", "a-b", "a.b", "A"]),
         RESTART,
         *reads(["b", "aa", "a-b", "a.b", "A"]),
@@ -346,11 +307,7 @@ class RunSuite(Suite):
     test_delete_then_create = script(
         "safe",
         "A run that is created again after a delete has no steps.",
-        A,
-        FETCH,
-        DELETE_A,
-        A2,
-        *LOOK_A,
+        *(A, FETCH, DELETE_A, A2, *LOOK_A),
         RESTART,
         *LOOK_A,
     )

@@ -103,24 +103,18 @@ class SnapshotSuite(Suite):
     test_latest_highest = script(
         "core",
         "The latest snapshot is the one with the highest super-step.",
-        save("a", 1, 0),
-        *look("a", steps=[0]),
-        A,
-        *LOOK_A,
+        *(save("a", 1, 0), *look("a", steps=[0]), A, *LOOK_A),
     )
     test_list_all = script(
         "core",
         "All snapshots of a run are listed.",
-        *(save("a", step, step) for step in range(4)),
-        LIST(WORKFLOW, "a"),
+        *(*(save("a", step, step) for step in range(4)), LIST(WORKFLOW, "a")),
         *(RESTART, LIST(WORKFLOW, "a")),
     )
     test_fork_copies = script(
         "core",
         "A fork copies its source into a new run, labelled `fork-of:` and the source's run id.",
-        A,
-        FORK_A,
-        _last,
+        *(A, FORK_A, _last),
     )
     test_fork_edits = script(
         "core", "A fork's edits replace existing values and add new ones.", A, FORK(key("a"), EDITS), _last, *LOOK_A
@@ -129,10 +123,7 @@ class SnapshotSuite(Suite):
     test_save_replaces_everywhere = script(
         "safe",
         "A snapshot with the key of an older one replaces it in every read, whatever its timestamp.",
-        *(A, LATER_A, save("a", 4, LATER, timestamp_ms=9)),
-        *LOOK_A,
-        save("a", 5, timestamp_ms=2_000),
-        *LOOK_A,
+        *(A, LATER_A, save("a", 4, LATER, timestamp_ms=9), *LOOK_A, save("a", 5, timestamp_ms=2_000), *LOOK_A),
         RESTART,
         *LOOK_A,
     )
@@ -157,9 +148,7 @@ class SnapshotSuite(Suite):
     test_load_exact = script(
         "safe",
         "Loading a super-step that was not saved returns nothing.",
-        A,
-        LATER_A,
-        *look("a", steps=[0, 1, 3, 9, 11]),
+        *(A, LATER_A, *look("a", steps=[0, 1, 3, 9, 11])),
     )
     test_latest_not_last_saved = script(
         "safe",
@@ -171,9 +160,8 @@ class SnapshotSuite(Suite):
     test_list_ordered = script(
         "safe",
         "Snapshots are listed in the numeric order of their super-steps, whatever order they were saved in.",
-        *(save("a", 100 - step, step) for step in (9, 100, 10, 1, 11, 0)),
+        *(*(save("a", 100 - step, step) for step in (9, 100, 10, 1, 11, 0)), LIST(WORKFLOW, "a"), save("a", 2, 10)),
         LIST(WORKFLOW, "a"),
-        *(save("a", 2, 10), LIST(WORKFLOW, "a")),
     )
     test_list_ordered_after_restart = script(
         "safe",
@@ -189,9 +177,8 @@ class SnapshotSuite(Suite):
     test_list_many = script(
         "safe",
         "A long run is kept in full.",
-        *(save("a", 1, (step * 37) % 150) for step in range(150)),
-        *look("a", steps=[0, 64, 149]),
-        *(save("a", 2, 64), RESTART),
+        *(*(save("a", 1, (step * 37) % 150) for step in range(150)), *look("a", steps=[0, 64, 149]), save("a", 2, 64)),
+        RESTART,
         *look("a", steps=[0, 64, 149]),
     )
     test_workflows_apart = script(
@@ -217,8 +204,7 @@ class SnapshotSuite(Suite):
     test_fork_apart = script(
         "safe",
         "Later changes to the source do not show in the fork, nor the other way round.",
-        *(A, FORK_A, A2, LATER_A, _last),
-        lambda made: [save(made[0], 8), save(made[0], 9, 11)],
+        *(A, FORK_A, A2, LATER_A, _last, lambda made: [save(made[0], 8), save(made[0], 9, 11)]),
         *LOOK_A,
         *(_last, RESTART, _last),
     )
@@ -233,22 +219,13 @@ class SnapshotSuite(Suite):
     test_fork_seen_by_others = script(
         "safe",
         "A fork made through one handle is visible through every other, which can fork it again.",
-        *(
-            A,
-            FORK_A,
-            lambda made: [second_handle(look) for look in _last(made)],
-            lambda made: [second_handle(FORK(key(made[0])))],
-            _last,
-        ),
+        *(A, FORK_A, lambda made: [second_handle(look) for look in _last(made)]),
+        *(lambda made: [second_handle(FORK(key(made[0])))], _last),
     )
     test_fork_newest_source = script(
         "safe",
         "A fork copies what was saved last, whichever handle saved it.",
-        A,
-        FORK_A,
-        second_handle(A2),
-        FORK_A,
-        _last,
+        *(A, FORK_A, second_handle(A2), FORK_A, _last),
     )
     test_fork_of_fork = script(
         "safe",
@@ -258,8 +235,7 @@ class SnapshotSuite(Suite):
     test_fork_new_id = script(
         "safe",
         "Each fork gets an id that no run has had before.",
-        *(A, B, FORK_A, FORK_A, second_handle(FORK_A), FORK(key("b")), FORK(key("a"), EDITS)),
-        lambda made: reads(made),
+        *(A, B, FORK_A, FORK_A, second_handle(FORK_A), FORK(key("b")), FORK(key("a"), EDITS), lambda made: reads(made)),
     )
     test_fork_new_id_after_restart = script(
         "safe",
@@ -284,20 +260,13 @@ class SnapshotSuite(Suite):
     test_fork_edits_mapping = script(
         "safe",
         "Edits may be pairs or a mapping; the last edit of a value wins.",
-        A,
-        FORK(key("a"), dict(EDITS)),
-        _last,
-        *(FORK(key("a"), [("n", 1), ("m", 1), ("n", 2)]), _last),
+        *(A, FORK(key("a"), dict(EDITS)), _last, FORK(key("a"), [("n", 1), ("m", 1), ("n", 2)]), _last),
     )
     test_fork_edits_falsy = script(
         "safe",
         "An edit may set a false or empty value.",
-        *(
-            A,
-            FORK(key("a"), [("n", 0), ("messages", None), ("no", False), ("", ""), ("list", []), ("dict", {})]),
-            _last,
-        ),
-        *(RESTART, _last),
+        *(A, FORK(key("a"), [("n", 0), ("messages", None), ("no", False), ("", ""), ("list", []), ("dict", {})])),
+        *(_last, RESTART, _last),
     )
     test_fork_edits_refused = script(
         "safe",
