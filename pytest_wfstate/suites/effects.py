@@ -1,7 +1,8 @@
-"""The effects contract: which tool calls of a task are done, so that a restart does not do them again."""
+"""The effects contract: which tool calls of a task are done, so that a restart does not repeat them."""
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 from pytest_wfstate import samples
@@ -19,7 +20,7 @@ from pytest_wfstate.suites.scripts import script, timed
 
 
 def mark(task_id: str, tool_use_id: str, **fields: Any) -> Call:
-    """Mark a tool call as done."""
+    """Return a call that marks a tool call as done."""
     return MARK(task_id, tool_use_id, samples.effect(tool_use_id, **fields))
 
 
@@ -28,15 +29,15 @@ def _saved_before(task_id: str, number: int) -> list[Call]:
 
 
 def third(call: Call) -> ViaHandle:
-    """Make a call through a third handle."""
+    """Return a call through a third handle."""
     return ViaHandle("third", call)
 
 
-def _unsound(task_id: str) -> WorkflowCheckpoint:
-    """Make a checkpoint that was spoilt after it was made."""
-    spoilt = checkpoint(task_id, 2)
-    spoilt.side_effects_log.append("a note")  # type: ignore[arg-type]
-    return spoilt
+def _invalid(task_id: str) -> WorkflowCheckpoint:
+    """Return a checkpoint that became invalid after it was created."""
+    invalid = checkpoint(task_id, 2)
+    invalid.side_effects_log.append("a note")  # type: ignore[arg-type]
+    return invalid
 
 
 A = save("a", 1)
@@ -47,7 +48,7 @@ LOOKS = [LOOK_A, LOOK_B]
 DELETE_A = DELETE("a")
 MARKS_A = [mark("a", f"m{number}") for number in range(1, 151)]
 M1, M2, M3, M4 = MARKS_A[:4]
-WRONG = MARK("a", "m1", samples.effect("m2"))
+WRONG_EFFECT = MARK("a", "m1", samples.effect("m2"))
 NO_TARGET = samples.effect("none", target=None)
 
 
@@ -73,14 +74,14 @@ class EffectSuite(Suite):
             Scenario([M1, M2]),
             Scenario([M1], before=[A, B]),
             Scenario([M2, M1], before=[M1]),
-            # Where a store may write a long log anew.
+            # Long enough for a store to compact the log.
             Scenario(MARKS_A[65:66], before=MARKS_A[:65], faults=["kill", "power"]),
         ],
         "delete": [Scenario([DELETE_A], before=[A, B]), Scenario([DELETE_A, M1], before=[M1, M2])],
     }
     racers = {
         "save": RaceRole(lambda task_id, number: [save(task_id, number)]),
-        # One of the two marks is the same for all workers: a call that was repeated.
+        # All workers make the second mark, as if they retried the same call.
         "mark": RaceRole(lambda task_id, number: [mark(task_id, f"m{number}"), mark(task_id, "m")], _saved_before),
         "delete": RaceRole(lambda task_id, _: [DELETE(task_id)], _saved_before),
         "load": RaceRole(lambda task_id, _: [LOAD(task_id), LOAD(task_id)]),
@@ -174,21 +175,21 @@ class EffectSuite(Suite):
     test_mark_any_id = script(
         "safe",
         "Any text can be a tool call id.",
-        *(mark("a", one) for one in inputs.GOOD_IDS),
+        *(mark("a", use_id) for use_id in inputs.GOOD_IDS),
         *(LOOK_A, RESTART, LOOK_A),
         fault="input",
     )
     test_mark_ids_differ = script(
         "safe",
         "Two tool calls are the same only if their ids match character for character.",
-        *(mark("a", one) for one in dict.fromkeys(one for pair in inputs.PAIRS for one in pair)),
+        *(mark("a", use_id) for use_id in dict.fromkeys(itertools.chain(*inputs.PAIRS))),
         *(LOOK_A, RESTART, LOOK_A),
         fault="input",
     )
     test_mark_wrong_effect = script(
         "safe",
         "The effect of another tool call is refused and changes nothing.",
-        *(WRONG, LOOK_A, A, WRONG, LOOK_A, RESTART, LOOK_A),
+        *(WRONG_EFFECT, LOOK_A, A, WRONG_EFFECT, LOOK_A, RESTART, LOOK_A),
         fault="input",
     )
     test_mark_bad_id = script(
@@ -244,7 +245,7 @@ class EffectSuite(Suite):
     test_save_unsound = script(
         "hardened",
         "A checkpoint that became invalid after it was created is refused and changes nothing.",
-        *(SAVE(_unsound("b")), A, SAVE(_unsound("a")), LOOK_A, LOOK_B, RESTART, LOOK_A, LOOK_B),
+        *(SAVE(_invalid("b")), A, SAVE(_invalid("a")), LOOK_A, LOOK_B, RESTART, LOOK_A, LOOK_B),
         fault="input",
     )
 

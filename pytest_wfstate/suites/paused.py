@@ -1,4 +1,4 @@
-"""The paused contract: which runs wait for a human, and which worker has taken one up again."""
+"""The paused contract: which runs wait for a human, and which worker has claimed one to resume it."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ from pytest_wfstate.suites.faults.race import RaceRole
 from pytest_wfstate.suites.scripts import script, timed
 
 
-def _paused(run_id: str, number: int) -> list[Call]:
+def _saved_before(run_id: str, number: int) -> list[Call]:
     return [save(run_id, number)]
 
 
-def _lines(*lines: Step | Tick) -> tuple[Any, ...]:
-    """Write lines of a script beside each other."""
-    return lines  # mypy has no type for a plain tuple of them
+def _steps(*steps: Step | Tick) -> tuple[Any, ...]:
+    """Return the steps, so that a script can have several in a line."""
+    return steps  # mypy cannot type a plain tuple of them
 
 
 def _newer(workflow: Workflow) -> dict[str, Any]:
-    """Give a workflow as a framework writes it that is newer than this package."""
+    """Return a workflow as a newer framework would write it."""
     fields = workflow.model_dump(mode="json", by_alias=True)
     for part in (fields, *fields["stages"], *fields["edges"]):
         part["added"] = {"later": [1, None]}
@@ -40,8 +40,8 @@ A = save("a", 1)
 A2 = save("a", 2)
 B = save("b", 1)
 CLAIM_A = CLAIM("a")
-NO_NUMBER = save("a", 2)
-NO_NUMBER.args[0].wf_state["rate"] = math.nan  # a record that was right when it was made
+INVALID = save("a", 2)
+INVALID.args[0].wf_state["rate"] = math.nan  # a record that was valid when it was created
 NEWER = save("a", workflow=_newer(A.args[0].workflow))
 LOOK_A = [LIST(), LOAD("a")]
 OBSERVE = PAUSED.observe(["a", "b"])
@@ -74,14 +74,14 @@ class PausedSuite(Suite):
     }
     racers = {
         "save": RaceRole(lambda run_id, number: [save(run_id, number)]),
-        "claim": RaceRole(lambda run_id, _: [CLAIM(run_id)], _paused),
-        "complete": RaceRole(lambda run_id, _: [CLAIM(run_id), COMPLETE(run_id)], _paused),
-        # Who recovers takes up what it has found: whoever had it before must not end it any more.
+        "claim": RaceRole(lambda run_id, _: [CLAIM(run_id)], _saved_before),
+        "complete": RaceRole(lambda run_id, _: [CLAIM(run_id), COMPLETE(run_id)], _saved_before),
+        # The worker that recovers a run claims it: the one that had it before must not complete it any more.
         "recover": RaceRole(
             lambda run_id, _: [RECOVER(), CLAIM(run_id)],
             lambda run_id, number: [save(run_id, number), CLAIM(run_id)],
         ),
-        "remove": RaceRole(lambda run_id, _: [REMOVE(run_id)], _paused),
+        "remove": RaceRole(lambda run_id, _: [REMOVE(run_id)], _saved_before),
         "load": RaceRole(lambda run_id, _: [LOAD(run_id), LOAD(run_id)]),
         "list": RaceRole(lambda *_: [LIST(), LIST()]),
     }
@@ -92,7 +92,7 @@ class PausedSuite(Suite):
     test_list_sorted = script(
         "core",
         "All paused runs are listed in sorted order.",
-        *_lines(*(save(one) for one in "mfatcxbgzkeq"), LIST(), RESTART, LIST()),
+        *_steps(*(save(run_id) for run_id in "mfatcxbgzkeq"), LIST(), RESTART, LIST()),
     )
     test_claim_takes = script(
         "core", "Claiming a run returns its record, and the run is no longer paused.", A, B, CLAIM_A, *LOOK_A, LOAD("b")
@@ -101,7 +101,7 @@ class PausedSuite(Suite):
     test_complete_ends = script(
         "core",
         "A completed run is gone; recovery does not bring it back.",
-        *_lines(A, CLAIM_A, COMPLETE("a"), RESTART, *OBSERVE),
+        *_steps(A, CLAIM_A, COMPLETE("a"), RESTART, *OBSERVE),
     )
     test_recover_rearms = script(
         "core", "Recovery pauses a claimed run again when its worker is gone.", A, CLAIM_A, RESTART, *OBSERVE
@@ -115,7 +115,7 @@ class PausedSuite(Suite):
     test_claim_one_winner = script(
         "safe",
         "Of several claims on a run, exactly one wins.",
-        *_lines(A, CLAIM_A, second_handle(CLAIM_A), CLAIM_A, RESTART, CLAIM_A),
+        *_steps(A, CLAIM_A, second_handle(CLAIM_A), CLAIM_A, RESTART, CLAIM_A),
     )
     test_claim_leaves_winner = script(
         "safe", "A losing claim leaves the winner's alone.", A, CLAIM_A, second_handle(CLAIM_A), RESTART, *OBSERVE
@@ -126,22 +126,22 @@ class PausedSuite(Suite):
     test_claim_replaces = script(
         "safe",
         "Claiming a run that has paused again replaces the older claim.",
-        *_lines(A, CLAIM_A, A2, second_handle(CLAIM_A), RESTART, *OBSERVE),
+        *_steps(A, CLAIM_A, A2, second_handle(CLAIM_A), RESTART, *OBSERVE),
     )
     test_claim_others = script(
         "safe",
         "A claim affects no other run.",
-        *_lines(A, B, save("aa"), CLAIM_A, LIST(), LOAD("b"), LOAD("aa"), RECOVER(), LIST()),
+        *_steps(A, B, save("aa"), CLAIM_A, LIST(), LOAD("b"), LOAD("aa"), RECOVER(), LIST()),
     )
     test_save_after_end = script(
         "safe",
         "A run that was completed or removed can be paused again.",
-        *_lines(A, CLAIM_A, COMPLETE("a"), A2, *LOOK_A, CLAIM_A, REMOVE("a"), A, *LOOK_A, CLAIM_A, RESTART, *OBSERVE),
+        *_steps(A, CLAIM_A, COMPLETE("a"), A2, *LOOK_A, CLAIM_A, REMOVE("a"), A, *LOOK_A, CLAIM_A, RESTART, *OBSERVE),
     )
     test_save_refused = script(
         "safe",
         "A record that cannot be stored is refused, and the previous one stays.",
-        *_lines(A, NO_NUMBER, *LOOK_A, RESTART, *OBSERVE),
+        *_steps(A, INVALID, *LOOK_A, RESTART, *OBSERVE),
         fault="input",
     )
     test_save_while_claimed = script(
@@ -150,22 +150,22 @@ class PausedSuite(Suite):
     test_recover_paused_again = script(
         "safe",
         "Recovery does not roll back a run that has paused again.",
-        *_lines(A, CLAIM_A, A2, RECOVER(), *LOOK_A, CLAIM_A, RESTART, *OBSERVE),
+        *_steps(A, CLAIM_A, A2, RECOVER(), *LOOK_A, CLAIM_A, RESTART, *OBSERVE),
     )
     test_recover_once = script(
         "safe",
         "A recovered run is not recovered a second time.",
-        *_lines(A, CLAIM_A, RECOVER(), RECOVER(), *LOOK_A, RESTART, *OBSERVE),
+        *_steps(A, CLAIM_A, RECOVER(), RECOVER(), *LOOK_A, RESTART, *OBSERVE),
     )
     test_recover_all = script(
         "safe",
         "Recovery brings back every claimed run and returns how many there were.",
-        *_lines(A, B, save("c"), CLAIM_A, CLAIM("c"), RESTART, RECOVER(), LIST(), LOAD("a"), LOAD("b"), LOAD("c")),
+        *_steps(A, B, save("c"), CLAIM_A, CLAIM("c"), RESTART, RECOVER(), LIST(), LOAD("a"), LOAD("b"), LOAD("c")),
     )
     test_complete_idempotent = script(
         "safe",
         "Completing a run twice, or one that was never claimed, is not an error.",
-        *_lines(COMPLETE("a"), A, CLAIM_A, COMPLETE("a"), COMPLETE("a"), *LOOK_A, RESTART, *OBSERVE),
+        *_steps(COMPLETE("a"), A, CLAIM_A, COMPLETE("a"), COMPLETE("a"), *LOOK_A, RESTART, *OBSERVE),
     )
     test_complete_leaves_paused = script(
         "safe", "Completing a paused run leaves it paused.", A, COMPLETE("a"), *LOOK_A, RESTART, *OBSERVE
@@ -173,39 +173,39 @@ class PausedSuite(Suite):
     test_complete_paused_again = script(
         "safe",
         "Completing a run that has paused again in the meantime leaves it paused.",
-        *_lines(A, CLAIM_A, A2, COMPLETE("a"), *LOOK_A, RESTART, *OBSERVE),
+        *_steps(A, CLAIM_A, A2, COMPLETE("a"), *LOOK_A, RESTART, *OBSERVE),
     )
     test_complete_after_restart = script(
         "safe",
         "A restarted worker can complete a run that it claimed before.",
-        *_lines(A, CLAIM_A, RESTART, COMPLETE("a"), *OBSERVE),
+        *_steps(A, CLAIM_A, RESTART, COMPLETE("a"), *OBSERVE),
     )
     test_complete_others = script(
         "safe",
         "Completing a run affects no other.",
-        *_lines(A, B, save("aa"), CLAIM_A, CLAIM("b"), CLAIM("aa"), COMPLETE("a"), RESTART, RECOVER(), LIST()),
-        *_lines(LOAD("a"), LOAD("b"), LOAD("aa")),
+        *_steps(A, B, save("aa"), CLAIM_A, CLAIM("b"), CLAIM("aa"), COMPLETE("a"), RESTART, RECOVER(), LIST()),
+        *_steps(LOAD("a"), LOAD("b"), LOAD("aa")),
     )
     test_complete_own_again = script(
         "safe",
         "A worker that claims a run a second time can complete it.",
-        *_lines(A, CLAIM_A, RECOVER(), CLAIM_A, COMPLETE("a"), *LOOK_A, A2, CLAIM_A, COMPLETE("a"), RESTART, *OBSERVE),
+        *_steps(A, CLAIM_A, RECOVER(), CLAIM_A, COMPLETE("a"), *LOOK_A, A2, CLAIM_A, COMPLETE("a"), RESTART, *OBSERVE),
     )
     test_remove_claimed = script(
         "safe",
         "A claimed run that is removed is gone; recovery does not bring it back.",
-        *_lines(A, CLAIM_A, REMOVE("a"), RESTART, *OBSERVE),
+        *_steps(A, CLAIM_A, REMOVE("a"), RESTART, *OBSERVE),
     )
     test_remove_both = script(
         "safe",
         "Removing a run that has paused again while claimed removes its claim too.",
-        *_lines(A, CLAIM_A, A2, REMOVE("a"), *LOOK_A, RESTART, *OBSERVE),
+        *_steps(A, CLAIM_A, A2, REMOVE("a"), *LOOK_A, RESTART, *OBSERVE),
     )
     test_remove_others = script(
         "safe",
         "Removing a run affects no other.",
-        *_lines(A, B, save("aa"), REMOVE("a*"), REMOVE("_"), REMOVE("%"), REMOVE("A"), LIST(), REMOVE("a"), LIST()),
-        *_lines(LOAD("b"), LOAD("aa")),
+        *_steps(A, B, save("aa"), REMOVE("a*"), REMOVE("_"), REMOVE("%"), REMOVE("A"), LIST(), REMOVE("a"), LIST()),
+        *_steps(LOAD("b"), LOAD("aa")),
     )
     test_values_unknown = script(
         "safe", "Unknown fields of a workflow are kept untouched.", NEWER, LOAD("a"), CLAIM_A, RESTART, *OBSERVE
@@ -213,18 +213,18 @@ class PausedSuite(Suite):
     test_list_only_paused = script(
         "safe",
         "Claimed and completed runs are not listed.",
-        *_lines(A, B, save("c"), CLAIM_A, CLAIM("b"), COMPLETE("b"), LIST(), RESTART, LIST()),
+        *_steps(A, B, save("c"), CLAIM_A, CLAIM("b"), COMPLETE("b"), LIST(), RESTART, LIST()),
     )
 
     test_ids_refused_by_all = script(
         "safe",
         "Every method refuses an invalid id and changes nothing.",
-        *_lines(
+        *_steps(
             A,
             B,
             CLAIM("b"),
-            *(method(one) for one in inputs.BAD_IDS for method in (CLAIM, COMPLETE, REMOVE)),
-            *(save(one) for one in inputs.BAD_IDS[:-1]),  # no record can hold the last
+            *(method(run_id) for run_id in inputs.BAD_IDS for method in (CLAIM, COMPLETE, REMOVE)),
+            *(save(run_id) for run_id in inputs.BAD_IDS[:-1]),  # the last is not valid in a record
             RESTART,
             *OBSERVE,
         ),
@@ -257,38 +257,38 @@ class PausedSuite(Suite):
     test_complete_not_anothers = script(
         "hardened",
         "A late complete does not release another worker's claim.",
-        *_lines(A, CLAIM_A, second_handle(RECOVER()), second_handle(CLAIM_A), COMPLETE("a"), RESTART, *OBSERVE),
+        *_steps(A, CLAIM_A, second_handle(RECOVER()), second_handle(CLAIM_A), COMPLETE("a"), RESTART, *OBSERVE),
     )
     test_complete_not_anothers_after_save = script(
         "hardened",
         "A late complete does not release another worker's claim on a run that has paused again.",
-        *_lines(A, CLAIM_A, A2, second_handle(CLAIM_A), COMPLETE("a"), RESTART, *OBSERVE),
+        *_steps(A, CLAIM_A, A2, second_handle(CLAIM_A), COMPLETE("a"), RESTART, *OBSERVE),
     )
     test_recover_older_than = timed(
         "hardened",
         "Recovering old claims leaves younger ones alone.",
-        *_lines(A, B, CLAIM_A, Tick(50), CLAIM("b"), Tick(20), second_handle(RECOVER(60)), second_handle(LIST())),
-        *_lines(RESTART, LIST(), LOAD("a"), LOAD("b"), RECOVER(60), Tick(60), RECOVER(60), *LOOK_A, LOAD("b")),
+        *_steps(A, B, CLAIM_A, Tick(50), CLAIM("b"), Tick(20), second_handle(RECOVER(60)), second_handle(LIST())),
+        *_steps(RESTART, LIST(), LOAD("a"), LOAD("b"), RECOVER(60), Tick(60), RECOVER(60), *LOOK_A, LOAD("b")),
     )
     test_recover_older_than_limit = timed(
         "hardened",
         "A claim exactly as old as the limit is recovered.",
-        *_lines(A, CLAIM_A, Tick(59.9), second_handle(RECOVER(60)), Tick(0.1), second_handle(RECOVER(60)), *LOOK_A),
+        *_steps(A, CLAIM_A, Tick(59.9), second_handle(RECOVER(60)), Tick(0.1), second_handle(RECOVER(60)), *LOOK_A),
     )
     test_recover_older_than_paused_again = timed(
         "hardened",
         "Recovery leaves a young claim alone, even if the run has paused again.",
-        *_lines(A, CLAIM_A, A2, Tick(30), second_handle(RECOVER(60)), *LOOK_A, REMOVE("b"), CLAIM_A, Tick(61)),
-        *_lines(second_handle(RECOVER(60)), *LOOK_A),
+        *_steps(A, CLAIM_A, A2, Tick(30), second_handle(RECOVER(60)), *LOOK_A, REMOVE("b"), CLAIM_A, Tick(61)),
+        *_steps(second_handle(RECOVER(60)), *LOOK_A),
     )
     test_recover_age_of_last_claim = timed(
         "hardened",
         "A claim's age counts from the latest claim.",
-        *_lines(A, CLAIM_A, Tick(100), RECOVER(), CLAIM_A, Tick(30), second_handle(RECOVER(60)), *LOOK_A),
+        *_steps(A, CLAIM_A, Tick(100), RECOVER(), CLAIM_A, Tick(30), second_handle(RECOVER(60)), *LOOK_A),
     )
     test_recover_bad_age = script(
         "hardened",
         "An age that is negative or not a number is refused and changes nothing.",
-        *_lines(A, CLAIM_A, RECOVER(-1), RECOVER("soon"), RECOVER(math.nan), RECOVER(True), RESTART, *OBSERVE),
+        *_steps(A, CLAIM_A, RECOVER(-1), RECOVER("soon"), RECOVER(math.nan), RECOVER(True), RESTART, *OBSERVE),
         fault="input",
     )

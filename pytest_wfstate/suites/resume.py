@@ -1,4 +1,4 @@
-"""The resume contract: where a run goes on after a restart."""
+"""The resume contract: where a run continues after a restart."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from pytest_wfstate.suites.faults.race import RaceRole
 from pytest_wfstate.suites.scripts import script
 
 
-def _unsound(run_id: str) -> ResumePoint:
-    """Make a point that was spoilt after it was made: what is not a number has no JSON."""
-    spoilt = samples.resume_point(run_id, step=2)
-    spoilt.scope_snapshot["ratio"] = math.nan
-    return spoilt
+def _invalid(run_id: str) -> ResumePoint:
+    """Return a point that became invalid after it was created: NaN has no JSON equivalent."""
+    invalid = samples.resume_point(run_id, step=2)
+    invalid.scope_snapshot["ratio"] = math.nan
+    return invalid
 
 
 A = save("a", 1)
@@ -120,7 +120,7 @@ class ResumeSuite(Suite):
     test_save_unsound = script(
         "hardened",
         "A point that became invalid after it was created is refused and changes nothing.",
-        *(SAVE(_unsound("b")), A, SAVE(_unsound("a")), LOOK_A, LOOK_B, RESTART, LOOK_A, LOOK_B),
+        *(SAVE(_invalid("b")), A, SAVE(_invalid("a")), LOOK_A, LOOK_B, RESTART, LOOK_A, LOOK_B),
         fault="input",
     )
 

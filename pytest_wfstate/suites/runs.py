@@ -52,25 +52,25 @@ LOOK_A = look("a")
 LOOK_FETCH = look("a", ["fetch"])
 LOOKS = reads(["a", "b"])
 FALSY: list[Any] = [{}, [], 0, 0.0, False, "", None]
-NO_NUMBERS = (math.nan, math.inf, -math.inf)
+NOT_FINITE = (math.nan, math.inf, -math.inf)
 LONG_AGO = datetime.datetime(1999, 12, 31, 23, 59, 59, 999000, tzinfo=datetime.UTC)
 
-_STEP_WITH_MORE = {
+_STEP_WITH_UNKNOWN_FIELDS = {
     "id": "fetch",
     "label": "Fetch",
     "kind": {"type": "api_call", "url": "https://example.org", "headers": {}},
     "on_error": [{"retry": False}],
 }
 
-# Pairs of run and step that are one when they are written one after the other.
+# Pairs of run and step that are the same when joined.
 _ALIKE = [
     *((("a" + mark + "b", "c"), ("a", "b" + mark + "c")) for mark in ("", "-", "_", ".", "/", ":", "#", "%", "~", "|")),
     (("a", "b"), ("b", "a")),
 ]
 
 
-def _spoiled(number: float) -> list[Call]:
-    """Give calls with a number that has no JSON."""
+def _invalid(number: float) -> list[Call]:
+    """Return calls with a number that has no JSON equivalent."""
     state, step = samples.run("a"), samples.step("fetch")
     state.input["n"] = step.result["docs"] = [number]
     return [CREATE(state), UPDATE("a", {"n": number}), UPSERT("a", step)]
@@ -85,7 +85,7 @@ class RunSuite(Suite):
             create("a", agent_id="", workspace_id="", entry_point="", input={}, context={}),
             create("a", workspace_id=None, entry_point=None, input=None, context=None),
             create("a", input={"zero": 0, "no": False, "none": None, "empty": "", "list": [], "dict": {}, "": 0.0}),
-            *(upsert("a", result=one, error="", wait_task_id="") for one in FALSY),
+            *(upsert("a", result=value, error="", wait_task_id="") for value in FALSY),
             upsert("a", status="pending", result=None, started_at=None, completed_at=None),
         ],
         "unicode": [
@@ -111,7 +111,7 @@ class RunSuite(Suite):
         "create_run": RaceRole(lambda run_id, number: [create(run_id, number)]),
         "update_context": RaceRole(lambda run_id, number: [update(run_id, number)], _created_before),
         "delete_run": RaceRole(lambda run_id, _: [DELETE(run_id)], _created_before),
-        # One of the two steps is the same for all workers.
+        # All workers save the second step.
         "upsert_step": RaceRole(lambda run_id, n: [upsert(run_id, f"s{n}"), upsert(run_id, number=n)], _created_before),
         "get_run": RaceRole(lambda run_id, _: [GET(run_id), GET(run_id)]),
         "get_step": RaceRole(lambda run_id, _: [STEP(run_id, "fetch"), STEP(run_id, "fetch")]),
@@ -169,7 +169,9 @@ class RunSuite(Suite):
     test_create_framework_fields = script(
         "safe",
         "Unknown fields of a definition are kept untouched.",
-        create("a", definition=samples.definition(retries={"most": 3, "none": None}, steps=[_STEP_WITH_MORE])),
+        create(
+            "a", definition=samples.definition(retries={"most": 3, "none": None}, steps=[_STEP_WITH_UNKNOWN_FIELDS])
+        ),
         *LOOK_A,
         RESTART,
         *LOOK_A,
@@ -190,7 +192,7 @@ class RunSuite(Suite):
     test_update_falsy = script(
         "safe",
         "A context may be a false or empty value.",
-        *(call for one in FALSY for call in (A, UPDATE("a", one), GET("a"))),
+        *(call for value in FALSY for call in (A, UPDATE("a", value), GET("a"))),
         *(RESTART, GET("a")),
     )
     test_update_unknown = script(
@@ -261,7 +263,7 @@ class RunSuite(Suite):
     test_upsert_statuses = script(
         "safe",
         "A step may have any status.",
-        *(upsert("a", one.value, status=one) for one in TaskStatus),
+        *(upsert("a", status.value, status=status) for status in TaskStatus),
         *(STEPS("a"), RESTART, STEPS("a")),
     )
     test_steps_replaced_in_place = script(
@@ -299,7 +301,8 @@ class RunSuite(Suite):
     test_delete_others = script(
         "safe",
         "Deleting a run affects no other.",
-        *(*(call for one in ("a", "b", "aa", "a-b", "a.b", "A") for call in (create(one), upsert(one))), DELETE_A),
+        *(call for run_id in ("a", "b", "aa", "a-b", "a.b", "A") for call in (create(run_id), upsert(run_id))),
+        DELETE_A,
         *reads(["b", "aa", "a-b", "a.b", "A"]),
         RESTART,
         *reads(["b", "aa", "a-b", "a.b", "A"]),
@@ -321,7 +324,7 @@ class RunSuite(Suite):
     test_values_refused = script(
         "safe",
         "NaN and infinities are refused and change nothing.",
-        *(A, FETCH, *(call for number in NO_NUMBERS for call in _spoiled(number)), *LOOK_A),
+        *(A, FETCH, *(call for number in NOT_FINITE for call in _invalid(number)), *LOOK_A),
         RESTART,
         *LOOK_A,
         fault="input",

@@ -43,10 +43,10 @@ LOOK_ZERO = look("a", steps=[0])
 LOOKS = reads(["a", "b"])
 FORK_A = FORK(key("a"))
 EDITS = [("n", 99), ("new", {"list": [1, {"x": None}]})]
-NO_NUMBERS = (math.nan, math.inf, -math.inf)
+NOT_FINITE = (math.nan, math.inf, -math.inf)
 BIGGEST = 2**64 - 1
 
-# Pairs of workflow, run and step that are one when they are written one after the other.
+# Pairs of workflow, run and step that are the same when joined.
 _ALIKE = [
     *(
         (("a" + mark + "b", "c", 2), ("a", "b" + mark + "c", 2))
@@ -58,14 +58,14 @@ _ALIKE = [
 ]
 
 
-def _spoiled(number: float) -> Call:
+def _invalid(number: float) -> Call:
     snapshot = samples.snapshot("a", STEP)
     snapshot.values["n"] = [number]
     return SAVE(snapshot)
 
 
 def _last(made: Sequence[str]) -> list[Call]:
-    """Look at the run that was forked last."""
+    """Return the calls that show the run that was forked last."""
     return look(made[-1])
 
 
@@ -271,7 +271,7 @@ class SnapshotSuite(Suite):
     test_fork_edits_refused = script(
         "safe",
         "Edits that no snapshot can hold are refused and change nothing.",
-        *(A, *(FORK(key("a"), [("n", number)]) for number in NO_NUMBERS), *LOOK_A),
+        *(A, *(FORK(key("a"), [("n", number)]) for number in NOT_FINITE), *LOOK_A),
         RESTART,
         *LOOK_A,
         fault="input",
@@ -279,7 +279,7 @@ class SnapshotSuite(Suite):
     test_values_refused = script(
         "safe",
         "NaN and infinities are refused and change nothing.",
-        *(_spoiled(math.nan), *LOOK_A, A, *(_spoiled(number) for number in NO_NUMBERS), *LOOK_A),
+        *(_invalid(math.nan), *LOOK_A, A, *(_invalid(number) for number in NOT_FINITE), *LOOK_A),
         RESTART,
         *LOOK_A,
         fault="input",
