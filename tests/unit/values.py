@@ -1,4 +1,4 @@
-"""Values that break stores: ids that look alike, ids that are none, and every kind of record."""
+"""Values that break stores: ids that look alike, invalid ids, and every kind of record."""
 
 from __future__ import annotations
 
@@ -37,66 +37,34 @@ JSON_VALUES: list[Any] = [*FALSY, "Grüße 你好 🎉 \u2028\x7f\x00", {"": {""
 
 
 def label(value: object) -> str:
-    """Name a parameter in few characters: its start, and what tells it from others that start alike."""
+    """Return a short name for a parameter: its start and its end, which tell it apart from others."""
     text = ascii(value)
     return text if len(text) <= 24 else f"{text[:12]}...{text[-4:]}"
 
 
 LONG = "x" * 1024
 TRICKY_IDS = [
-    "a",
-    "A",
-    "a/b",
-    "a.b",
-    "a_b",
-    "a b",
-    "a%2Fb",
-    "con",
-    "CON",
-    "..",
-    "../x",
-    "/absolute/x",
-    "\\\\host\\x",
-    "~",
-    "*",
-    ".json",
-    "a.json",
-    "a.tmp",
-    "a\nb",
-    unicodedata.normalize("NFC", "é"),
-    unicodedata.normalize("NFD", "é"),
-    "你好 🎉",
-    LONG,
-    LONG[:-1] + "y",
-    "你" * 1024,
+    *("a", "A", "a/b", "a.b", "a_b", "a b", "a%2Fb", "con", "CON", "..", "../x", "/absolute/x", "\\\\host\\x"),
+    *("~", "*", ".json", "a.json", "a.tmp", "a\nb", "你好 🎉", LONG, LONG[:-1] + "y", "你" * 1024),
+    *(unicodedata.normalize(form, "é") for form in ("NFC", "NFD")),
 ]
 
-BAD_TEXT_IDS = ["", "x" * 1025, "a\0b"]  # what a record accepts as text, and a store does not accept as an id
+BAD_TEXT_IDS = ["", "x" * 1025, "a\0b"]  # valid text in a record, but not a valid id
 BAD_IDS: list[Any] = [*BAD_TEXT_IDS, "\ud800", None, 7, b"run-1"]
 
 
-def _look_alike(one: str) -> list[str]:
-    return [
-        one.upper(),
-        one.lower(),
-        one + "x",
-        one + ".json",
-        "/" + one,
-        "./" + one,
-        urllib.parse.quote(one, safe=""),
-        urllib.parse.unquote(one),
-        unicodedata.normalize("NFD", one),
-        unicodedata.normalize("NFC", one),
-        one.replace("/", "_"),
-        one.replace(".", "_"),
-    ]
+def _look_alike(id: str) -> list[str]:  # noqa: A002 - the name that the contracts use
+    quoted, unquoted = urllib.parse.quote(id, safe=""), urllib.parse.unquote(id)
+    composed, decomposed = (unicodedata.normalize(form, id) for form in ("NFC", "NFD"))
+    changed = [id.upper(), id.lower(), id + "x", id + ".json", "/" + id, "./" + id]
+    return [*changed, quoted, unquoted, composed, decomposed, id.replace("/", "_"), id.replace(".", "_")]
 
 
 ids = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), min_size=1, max_size=12) | st.text(
     "aA./\\%~_-2Feé ", min_size=1, max_size=6
 )
 id_pairs = (
-    st.tuples(ids, ids) | ids.flatmap(lambda one: st.tuples(st.just(one), st.sampled_from(_look_alike(one))))
+    st.tuples(ids, ids) | ids.flatmap(lambda first: st.tuples(st.just(first), st.sampled_from(_look_alike(first))))
 ).filter(lambda pair: pair[0] != pair[1])
 
 texts = st.text(max_size=12)
@@ -136,7 +104,7 @@ checkpoints = st.builds(
 
 
 def framework(record: type[Record], /, **fields: Any) -> st.SearchStrategy[Any]:
-    """Build a type of the framework: its own fields, and some that nobody knows."""
+    """Return a strategy for a type of the framework, with some unknown fields."""
     unknown = st.dictionaries(texts.map(lambda name: f"x-{name}"), json_values, max_size=2)
     return st.builds(lambda own, more: record.model_validate({**own, **more}), st.fixed_dictionaries(fields), unknown)
 
@@ -251,7 +219,7 @@ RECORDS: dict[str, st.SearchStrategy[Any]] = {
 
 
 def nested(depth: int, innermost: Any) -> Any:
-    """Put `innermost` into `depth` lists."""
+    """Return `innermost` inside `depth` nested lists."""
     for _ in range(depth):
         innermost = [innermost]
     return innermost

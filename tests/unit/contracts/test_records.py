@@ -3,6 +3,7 @@ from __future__ import annotations
 import datetime
 import json
 import math
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -56,11 +57,11 @@ UNKNOWN = {"unheard_of": [None, 0, "", {"größe": [False, 1.5, {}]}], "another"
 
 class TestPlainJson:
     @pytest.mark.parametrize("value", JSON_VALUES, ids=label)
-    def test_json_comes_back_equal_and_of_the_same_type(self, value: Any) -> None:
+    def test_json_is_copied_unchanged(self, value: Any) -> None:
         assert json.dumps(plain_json(value)) == json.dumps(value)
 
     @given(json_values)
-    def test_any_json_comes_back_the_same(self, value: Any) -> None:
+    def test_any_json_is_copied_unchanged(self, value: Any) -> None:
         assert json.dumps(plain_json(value)) == json.dumps(value)
 
     @pytest.mark.parametrize(
@@ -79,43 +80,41 @@ class TestPlainJson:
             ({None: 1}, "the key None is of type NoneType. Keys of a JSON object must be text"),
             ("a\ud800", "the text 'a\\ud800' contains a lone surrogate, which UTF-8 cannot encode. Remove it"),
             ({"\udfff": 1}, "the text '\\udfff' contains a lone surrogate, which UTF-8 cannot encode. Remove it"),
-            pytest.param(
-                10**4300, "an integer of more than 4,200 digits cannot be read back. Save it as text", id="long integer"
-            ),
-            pytest.param(
-                -(10**4300),
-                "an integer of more than 4,200 digits cannot be read back. Save it as text",
-                id="long negative integer",
+            *(
+                pytest.param(
+                    number, "an integer of more than 4,200 digits cannot be read back. Save it as text", id=name
+                )
+                for name, number in {"long integer": 10**4300, "long negative integer": -(10**4300)}.items()
             ),
         ],
     )
-    def test_what_has_no_json_is_refused_in_clear_words(self, bad: object, message: str) -> None:
+    def test_a_value_without_json_is_refused_with_the_reason(self, bad: object, message: str) -> None:
         with pytest.raises(ValueError) as refused:
             plain_json({"deep": [bad]})
 
         assert str(refused.value).startswith(message)
 
-    def test_100_lists_in_one_another_are_not_too_deep(self) -> None:
+    def test_100_nested_lists_are_not_too_deep(self) -> None:
         assert plain_json(nested(100, "leaf")) == nested(100, "leaf")
 
     @pytest.mark.parametrize("innermost", [["leaf"], [], {}, ()], ids=repr)
-    def test_more_than_100_of_them_are_refused(self, innermost: Any) -> None:
+    def test_more_than_100_levels_are_refused(self, innermost: Any) -> None:
         with pytest.raises(ValueError, match="nested more than 100 levels deep, or contains itself"):
             plain_json(nested(100, innermost))
 
-    def test_a_value_that_holds_itself_is_refused(self) -> None:
+    def test_a_value_that_contains_itself_is_refused(self) -> None:
         cycle: dict[str, Any] = {}
         cycle["self"] = [cycle]
 
         with pytest.raises(ValueError, match="nested more than 100 levels deep, or contains itself"):
             plain_json(cycle)
 
-    def test_the_longest_integer_that_is_allowed_is_read_back(self) -> None:
+    def test_the_longest_allowed_integer_is_read_back(self) -> None:
         point = samples.resume_point(scope_snapshot=10**4200)
 
         assert ResumePoint.from_json(point.to_json(), "here").scope_snapshot == 10**4200
 
-    def test_a_copy_is_not_live(self) -> None:
+    def test_the_copy_shares_nothing_with_the_original(self) -> None:
         value = {"list": [1], "dict": {"k": "v"}}
 
         copy = plain_json(value)
@@ -134,72 +133,45 @@ class TestPlainJson:
 
 class TestJsonFields:
     @pytest.mark.parametrize("bad", NO_JSON.values(), ids=list(NO_JSON))
-    def test_a_record_is_not_built_with_what_has_no_json(self, bad: Any) -> None:
+    def test_a_value_without_json_is_refused_in_known_and_unknown_fields(self, bad: Any) -> None:
         with pytest.raises(ValidationError):
             samples.resume_point(scope_snapshot=bad)
-
-    @pytest.mark.parametrize("bad", NO_JSON.values(), ids=list(NO_JSON))
-    def test_an_unknown_field_must_be_json_too(self, bad: Any) -> None:
         with pytest.raises(ValidationError):
             StageStep.model_validate({"type": "dedup", "unheard_of": bad})
 
-    def test_a_record_keeps_a_copy_of_what_it_is_built_from(self) -> None:
-        scope = {"list": [1]}
+    def test_a_record_holds_copies_of_its_known_and_unknown_fields(self) -> None:
+        value = [1]
 
-        point = samples.resume_point(scope_snapshot=scope)
-        scope["list"].append(2)
+        point = samples.resume_point(scope_snapshot=value)
+        step = StageStep.model_validate({"type": "dedup", "unheard_of": value})
+        value.append(2)
 
-        assert point.scope_snapshot == {"list": [1]}
-
-    def test_an_unknown_field_is_a_copy_too(self) -> None:
-        unknown = [1]
-
-        step = StageStep.model_validate({"type": "dedup", "unheard_of": unknown})
-        unknown.append(2)
-
+        assert point.scope_snapshot == [1]
         assert step.to_json() == '{"type":"dedup","unheard_of":[1]}'
 
 
 class TestFields:
-    @pytest.mark.parametrize("bad", [-1, 2**32, 1.0, "1", True])
-    def test_a_u32_is_refused(self, bad: Any) -> None:
+    @pytest.mark.parametrize(
+        ("sample", "field", "bad"),
+        [
+            *((samples.checkpoint, "step_index", bad) for bad in (-1, 2**32, 1.0, "1", True)),
+            *((samples.resume_point, "step", bad) for bad in (-1, 2**64, 1.0, "1", True)),
+            *((samples.effect, "completed_at", bad) for bad in (-(2**63) - 1, 2**63, 1.0, "1", True)),
+            *((samples.effect, "reversible", bad) for bad in (0, 1, "true", None)),
+            *((samples.effect, "tool_name", bad) for bad in (1, None, b"x", "\ud800")),
+            *((samples.paused, "prior_duration_ms", bad) for bad in (math.nan, math.inf, "1", None, True)),
+            *((samples.step, "status", bad) for bad in ("done", "PENDING", "", None)),
+        ],
+        ids=lambda value: getattr(value, "__name__", None) or label(value),
+    )
+    def test_an_invalid_value_is_refused(self, sample: Callable[..., Record], field: str, bad: Any) -> None:
         with pytest.raises(ValidationError):
-            samples.checkpoint(step_index=bad)
+            sample(**{field: bad})
 
-    @pytest.mark.parametrize("bad", [-1, 2**64, 1.0, "1", True])
-    def test_a_u64_is_refused(self, bad: Any) -> None:
-        with pytest.raises(ValidationError):
-            samples.resume_point(step=bad)
-
-    @pytest.mark.parametrize("bad", [-(2**63) - 1, 2**63, 1.0, "1", True])
-    def test_an_i64_is_refused(self, bad: Any) -> None:
-        with pytest.raises(ValidationError):
-            samples.effect(completed_at=bad)
-
-    @pytest.mark.parametrize("bad", [0, 1, "true", None])
-    def test_a_flag_is_refused(self, bad: Any) -> None:
-        with pytest.raises(ValidationError):
-            samples.effect(reversible=bad)
-
-    @pytest.mark.parametrize("bad", [1, None, b"x", "\ud800"])
-    def test_a_text_is_refused(self, bad: Any) -> None:
-        with pytest.raises(ValidationError):
-            samples.effect(tool_name=bad)
-
-    @pytest.mark.parametrize("bad", [math.nan, math.inf, "1", None, True])
-    def test_a_number_is_refused(self, bad: Any) -> None:
-        with pytest.raises(ValidationError):
-            samples.paused(prior_duration_ms=bad)
-
-    def test_a_number_is_written_with_its_point(self) -> None:
+    def test_a_whole_float_is_written_with_its_decimal_point(self) -> None:
         assert '"prior_duration_ms":3.0,' in samples.paused(prior_duration_ms=3).to_json()
 
-    @pytest.mark.parametrize("bad", ["done", "PENDING", "", None])
-    def test_an_unknown_status_is_refused(self, bad: Any) -> None:
-        with pytest.raises(ValidationError):
-            samples.step(status=bad)
-
-    def test_a_field_is_validated_when_it_is_assigned(self) -> None:
+    def test_a_field_is_validated_on_assignment(self) -> None:
         point = samples.resume_point()
 
         with pytest.raises(ValidationError):
@@ -210,7 +182,7 @@ class TestFields:
 
 class TestChecked:
     @pytest.mark.parametrize("record", OURS.values(), ids=list(OURS))
-    def test_gives_an_equal_copy(self, record: Record) -> None:
+    def test_returns_an_equal_copy(self, record: Record) -> None:
         copy = type(record).checked(record)
 
         assert copy == record
@@ -224,19 +196,19 @@ class TestChecked:
             type(record).checked(other)
 
     @pytest.mark.parametrize("not_a_record", [None, {"run_id": "run-1"}, "run-1"])
-    def test_refuses_what_is_no_record(self, not_a_record: object) -> None:
+    def test_refuses_anything_but_a_record(self, not_a_record: object) -> None:
         with pytest.raises(TypeError, match=r"Build one with ResumePoint\(\.\.\.\) or ResumePoint\.model_validate"):
             ResumePoint.checked(not_a_record)
 
     @pytest.mark.parametrize("bad", NO_JSON.values(), ids=list(NO_JSON))
-    def test_refuses_what_was_put_into_a_value_after_construction(self, bad: Any) -> None:
+    def test_refuses_a_value_that_became_invalid_after_creation(self, bad: Any) -> None:
         point = samples.resume_point(scope_snapshot={"list": []})
         point.scope_snapshot["list"].append(bad)
 
         with pytest.raises(ValidationError):
             ResumePoint.checked(point)
 
-    def test_refuses_what_was_put_into_an_unknown_field(self) -> None:
+    def test_refuses_an_unknown_field_that_became_invalid(self) -> None:
         workflow = Workflow.model_validate({"id": "wf", "name": "WF", "start": "s", "unheard_of": []})
         paused = samples.paused(workflow=workflow)
         assert paused.workflow.model_extra is not None
@@ -252,14 +224,14 @@ class TestChecked:
         with pytest.raises(ValidationError):
             WorkflowCheckpoint.checked(checkpoint)
 
-    def test_refuses_a_key_that_is_no_text(self) -> None:
+    def test_refuses_a_key_that_is_not_text(self) -> None:
         snapshot = samples.snapshot()
         snapshot.values[1] = "one"  # type: ignore[index]
 
         with pytest.raises(ValidationError):
             Snapshot.checked(snapshot)
 
-    def test_refuses_what_was_never_validated(self) -> None:
+    def test_refuses_a_record_that_was_never_validated(self) -> None:
         with pytest.raises(ValidationError):
             ResumePoint.checked(ResumePoint.model_construct(run_id="run-1"))
 
@@ -285,20 +257,13 @@ class TestUnknownFields:
             type(record).from_json(json.dumps(fields), "here")
 
     @pytest.mark.parametrize("record", FRAMEWORKS.values(), ids=list(FRAMEWORKS))
-    def test_types_of_the_framework_give_them_back_untouched(self, record: Record) -> None:
+    def test_types_of_the_framework_keep_them_untouched(self, record: Record) -> None:
         fields = {**json.loads(record.to_json()), **UNKNOWN}
 
         again = type(record).from_json(json.dumps(fields), "here")
 
         assert json.dumps(json.loads(again.to_json())) == json.dumps(fields)
-
-    @pytest.mark.parametrize("record", FRAMEWORKS.values(), ids=list(FRAMEWORKS))
-    def test_checking_keeps_them(self, record: Record) -> None:
-        fields = {**json.loads(record.to_json()), **UNKNOWN}
-
-        checked = type(record).checked(type(record).model_validate(fields))
-
-        assert json.loads(checked.to_json()) == fields
+        assert json.loads(type(record).checked(again).to_json()) == fields
 
     @pytest.mark.parametrize(
         "name",
@@ -320,13 +285,12 @@ class TestUnknownFields:
         assert json.loads(checked.to_json()) == fields
 
     def test_records_that_differ_in_them_are_not_equal(self) -> None:
-        one = StageStep.model_validate({"type": "dedup", "unheard_of": 1})
-        other = StageStep.model_validate({"type": "dedup", "unheard_of": 2})
+        first, second = (StageStep.model_validate({"type": "dedup", "unheard_of": value}) for value in (1, 2))
 
-        assert one != other
+        assert first != second
 
 
-def test_every_record_of_the_contracts_is_tried_here() -> None:
+def test_these_tests_cover_every_record_of_the_contracts() -> None:
     records = {
         name
         for name in pytest_wfstate.__all__
@@ -360,7 +324,7 @@ class TestMoments:
 
         assert json.loads(step.to_json())["started_at"] == text
 
-    def test_are_kept_in_utc(self) -> None:
+    def test_are_converted_to_utc(self) -> None:
         zone = datetime.timezone(datetime.timedelta(hours=2))
 
         step = samples.step(started_at=datetime.datetime(2026, 1, 2, 1, 4, 5, tzinfo=zone))
@@ -377,12 +341,12 @@ class TestMoments:
             samples.step(started_at=naive)
 
     @pytest.mark.parametrize("number", [0, 1_767_323_045, 1.5, True, 10**400, "1767323045", "-1.5", "1.7e9"], ids=label)
-    def test_that_are_numbers_are_refused(self, number: object) -> None:
+    def test_as_numbers_are_refused(self, number: object) -> None:
         with pytest.raises(ValidationError, match="is a number"):
             samples.step(started_at=number)
 
     @pytest.mark.parametrize("beyond", ["9999-12-31T23:59:59-01:00", "0001-01-01T00:00:00+01:00"])
-    def test_that_utc_cannot_tell_are_refused(self, beyond: str) -> None:
+    def test_out_of_range_in_utc_are_refused(self, beyond: str) -> None:
         with pytest.raises(ValidationError, match="has no equivalent in UTC"):
             samples.step(started_at=beyond)
 
@@ -413,7 +377,7 @@ class TestFromJson:
         assert corrupt.value.where == "/srv/run-1.json"
         assert str(corrupt.value).startswith("the record in /srv/run-1.json cannot be read: ")
 
-    def test_reads_what_another_program_left_out(self) -> None:
+    def test_reads_records_with_fields_left_out(self) -> None:
         """A serde default: the field may be missing."""
         fields = json.loads(samples.run().to_json())
         del fields["input"], fields["context"], fields["workspace_id"], fields["entry_point"]
@@ -422,7 +386,7 @@ class TestFromJson:
 
         assert (state.input, state.context, state.workspace_id, state.entry_point) == (None, None, None, None)
 
-    def test_reads_a_step_with_nothing_but_its_id(self) -> None:
+    def test_reads_a_step_with_only_its_id(self) -> None:
         assert WorkflowStepState.from_json('{"step_id": "s"}', "here").status is TaskStatus.PENDING
 
     def test_reads_a_snapshot_without_label(self) -> None:
@@ -438,12 +402,12 @@ class TestFromJson:
         with pytest.raises(CorruptRecord, match="target: Field required"):
             SideEffectRecord.from_json(json.dumps(fields), "here")
 
-    def test_builds_fields_by_their_python_name_or_their_json_name(self) -> None:
+    def test_accepts_a_field_by_its_python_or_its_json_name(self) -> None:
         assert Edge.model_validate({"from": "a", "to": "b"}) == Edge.model_validate({"from_": "a", "to": "b"})
 
 
 class TestNewRecords:
-    def test_a_new_definition_has_an_id_of_its_own(self) -> None:
+    def test_a_new_definition_has_a_unique_id(self) -> None:
         assert WorkflowDefinition.new([]).id != WorkflowDefinition.new([]).id
 
     def test_a_new_run_has_empty_input_and_context(self) -> None:
