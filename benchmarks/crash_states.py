@@ -23,7 +23,8 @@ from notes import STORES, Store, work
 
 from pytest_wfstate import Crash, Disk
 from pytest_wfstate.faults.bounds import PROFILES
-from pytest_wfstate.faults.disk.home import Content, Home, memory_home
+from pytest_wfstate.faults.disk.home import Home, memory_home
+from pytest_wfstate.faults.folders import Content
 from pytest_wfstate.labs.settings import Settings
 
 TURNS = 7

@@ -1,7 +1,7 @@
-"""Fork a process, and pickle between it and its fork.
+"""Fork, and pickle between a process and its fork.
 
-pickle finds a class by name, which fails for one made inside a test function. But whatever existed before the fork
-has the same address on both sides, so such classes and functions cross by address.
+pickle finds a class by name, which fails for one defined inside a test function. But whatever existed before the fork
+has the same address on both sides, so such classes and functions are passed by address.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from typing import Any
 
 
 def fork() -> int:
-    """Fork, whatever threads there are: the child only does what it was made for, and ends."""
+    """Fork even with threads running: the child does only what it was forked for, and exits."""
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)  # a fork of a process with threads
+        warnings.simplefilter("ignore", DeprecationWarning)  # forking a process with threads
         return os.fork()
 
 
@@ -34,10 +34,10 @@ def dumps(value: Any) -> bytes:
 
 
 def loads(data: bytes) -> Any:
-    """Give what was pickled on the other side.
+    """Unpickle what the other side pickled.
 
     Raises:
-        Exception: it cannot be made here.
+        Exception: it cannot be built here.
     """
     return _Unpickler(io.BytesIO(data)).load()
 
@@ -56,4 +56,4 @@ class _Unpickler(pickle.Unpickler):
         for value in gc.get_objects():
             if id(value) == wanted[0] and _is_local(value) and value.__qualname__ == wanted[1]:
                 return value
-        raise pickle.UnpicklingError(f"{wanted[1]} is not known to the other process")
+        raise pickle.UnpicklingError(f"{wanted[1]} does not exist in this process")

@@ -1,4 +1,4 @@
-"""A clock that nobody freezes: freezegun stops `time.monotonic` and `time.perf_counter` as well."""
+"""A clock that keeps running in a test that freezes time: freezegun stops `time.monotonic` and `perf_counter` too."""
 
 from __future__ import annotations
 
@@ -6,5 +6,5 @@ import time
 
 
 def now() -> float:
-    """Give the seconds since some moment in the past."""
+    """Return the seconds since an arbitrary point in the past."""
     return time.clock_gettime(time.CLOCK_MONOTONIC)

@@ -1,10 +1,13 @@
-"""Replay ids: a word at the end of a violation's report, by which the same disk is found again in another run.
+"""Replay ids: printed at the end of a violation's report, to reproduce it in another run.
 
-`posix-4-0.1.1-83dea0de` is the model, the cut, the dials that are not at 0 (part, dial, position) and the fingerprint
-of the run. `2:` before it says that it is of the second exploration of the test; a `+` joins the crash of a run and
-that of its recovery. `EIO-3-83dea0de` is an I/O error: its name, which op failed, and the fingerprint of that run. A
-`+` joins it and a later crash. `race-0.5_1.12_k0-83dea0de` is a schedule: the client and how many turns it took, again
-and again, `k0` where client 0 was killed, and the fingerprint of what they did.
+- `posix-4-0.1.1-83dea0de` is a crash: the model, the crash point, what was lost (part, axis, position) and the
+  fingerprint of the run. A `+` joins the crash of a run and that of its recovery.
+- `EIO-3-83dea0de` is an I/O error: its name, which op failed, and the fingerprint of the run. A `+` joins it and a
+  later crash.
+- `race-0.5_1.12_k0-83dea0de` is a schedule: client 0 takes 5 steps, then client 1 takes 12, then client 0 is killed;
+  and the fingerprint of what they did.
+
+A leading `2:` means the second exploration of the test.
 """
 
 from __future__ import annotations
@@ -15,26 +18,34 @@ import re
 from typing import Self, cast
 
 from pytest_wfstate.errors import WfstateError
-from pytest_wfstate.faults.bounds import Model
-from pytest_wfstate.faults.race.schedule import Choices, death_of
+from pytest_wfstate.faults.bounds import MODELS, Model
 
-_DIAL = r"\d+\.\d+\.\d+"
-_CRASH = rf"(?:kill|ext4|xfs|posix)-\d+-(?:0|{_DIAL}(?:_{_DIAL})*)-[0-9a-f]{{8}}"
+_LOSS = r"\d+\.\d+\.\d+"
+_CRASH = rf"(?:{'|'.join(MODELS)})-\d+-(?:0|{_LOSS}(?:_{_LOSS})*)-[0-9a-f]{{8}}"
 _FAILED = r"(?:short|E[0-9A-Z]+)-[1-9]\d*-[0-9a-f]{8}"
-_SPELL = r"(?:\d+\.[1-9]\d*|k\d+)"
-_RACE = rf"(?:race|line|opcode|await)-{_SPELL}(?:_{_SPELL})*-[0-9a-f]{{8}}"
+_STRETCH = r"(?:\d+\.[1-9]\d*|k\d+)"
+_RACE = rf"(?:race|line|opcode|await)-{_STRETCH}(?:_{_STRETCH})*-[0-9a-f]{{8}}"
 _ID = re.compile(
     rf"(?:(?P<ordinal>[1-9]\d*):)?"
     rf"(?:(?P<crashes>{_CRASH}(?:\+{_CRASH})?)|(?P<failed>{_FAILED})(?:\+(?P<later>{_CRASH}))?|(?P<race>{_RACE}))"
 )
 
 
+Choices = tuple[int, ...]
+"""Which client takes each step of a schedule; `death_of(client)` instead means that it is killed."""
+
+
+def death_of(client: int) -> int:
+    """Return what stands for the death of a client in a schedule. It is its own inverse."""
+    return -1 - client
+
+
 class NoReplayId(WfstateError, ValueError):
-    """What was given as a replay id is none."""
+    """A text is not a replay id."""
 
 
 class TraceChanged(WfstateError, LookupError):
-    """A replay id is of another run than this one."""
+    """The run differs from the one that the replay id was made for."""
 
     __module__ = "pytest_wfstate"
 
@@ -45,20 +56,21 @@ class CrashId:
 
     model: Model
     point: int
-    turned: tuple[tuple[int, int, int], ...]
-    """Dials that are not at 0: the part, the dial, its position."""
+    losses: tuple[tuple[int, int, int], ...]
+    """Axes that are not at 0: the part, the axis, its position."""
     fingerprint: str
 
     @classmethod
     def read(cls, text: str) -> Self:
-        """Read what `_CRASH` matches."""
-        model, point, turned, fingerprint = text.split("-")
-        axes = [] if turned == "0" else [tuple(map(int, axis.split("."))) for axis in turned.split("_")]
-        return cls(cast(Model, model), int(point), tuple((part, axis, at) for part, axis, at in axes), fingerprint)
+        """Parse what `_CRASH` matches."""
+        model, point, losses, fingerprint = text.split("-")
+        axes = [] if losses == "0" else [tuple(map(int, loss.split("."))) for loss in losses.split("_")]
+        parsed = tuple((part, axis, position) for part, axis, position in axes)
+        return cls(cast(Model, model), int(point), parsed, fingerprint)
 
     def __str__(self) -> str:
-        turned = "_".join(f"{part}.{axis}.{position}" for part, axis, position in self.turned)
-        return f"{self.model}-{self.point}-{turned or 0}-{self.fingerprint}"
+        losses = "_".join(f"{part}.{axis}.{position}" for part, axis, position in self.losses)
+        return f"{self.model}-{self.point}-{losses or 0}-{self.fingerprint}"
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -72,7 +84,7 @@ class FailedId:
 
     @classmethod
     def read(cls, text: str) -> Self:
-        """Read what `_FAILED` matches."""
+        """Parse what `_FAILED` matches."""
         error, number, fingerprint = text.split("-")
         return cls(error, int(number), fingerprint)
 
@@ -85,31 +97,31 @@ class RaceId:
     """A schedule of a replay id."""
 
     by: str
-    """What clients took turns at: `race` is at file operations."""
+    """Where clients can be preempted: `race` means at file operations."""
     choices: Choices
     fingerprint: str
 
     @classmethod
     def read(cls, text: str) -> Self:
-        """Read what `_RACE` matches."""
-        by, spells, fingerprint = text.split("-")
+        """Parse what `_RACE` matches."""
+        by, stretches, fingerprint = text.split("-")
         choices: list[int] = []
-        for spell in spells.split("_"):
-            client, _, turns = spell.removeprefix("k").partition(".")
-            choices += [int(client)] * int(turns) if turns else [death_of(int(client))]
+        for stretch in stretches.split("_"):
+            client, _, steps = stretch.removeprefix("k").partition(".")
+            choices += [int(client)] * int(steps) if steps else [death_of(int(client))]
         return cls(by, tuple(choices), fingerprint)
 
     def __str__(self) -> str:
-        spells = [
-            f"{client}.{len(list(turns))}" if client >= 0 else f"k{death_of(client)}"
-            for client, turns in itertools.groupby(self.choices)
+        stretches = [
+            f"{client}.{len(list(steps))}" if client >= 0 else f"k{death_of(client)}"
+            for client, steps in itertools.groupby(self.choices)
         ]
-        return f"{self.by}-{'_'.join(spells)}-{self.fingerprint}"
+        return f"{self.by}-{'_'.join(stretches)}-{self.fingerprint}"
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class ReplayId:
-    """A violation: which exploration of its test found it, its crashes and the I/O error before them, or its race."""
+    """A violation: which exploration of its test found it, and its I/O error and crashes, or its schedule."""
 
     ordinal: int
     crashes: tuple[CrashId, ...] = ()
@@ -118,22 +130,22 @@ class ReplayId:
 
     @classmethod
     def read(cls, text: str) -> Self:
-        """Read an id as a report shows it.
+        """Parse an id as a report shows it.
 
         Raises:
-            NoReplayId: it is none.
+            NoReplayId: it is not a replay id.
         """
-        found = _ID.fullmatch(text)
-        if found is None:
-            raise NoReplayId(f"{text!r} is no replay id. Copy it from the end of a violation's report.")
-        crashes = found["crashes"] or found["later"]
+        match = _ID.fullmatch(text)
+        if match is None:
+            raise NoReplayId(f"{text!r} is not a replay id. Copy one from the end of a violation's report.")
+        crashes = match["crashes"] or match["later"]
         return cls(
-            int(found["ordinal"] or 1),
+            int(match["ordinal"] or 1),
             tuple(map(CrashId.read, crashes.split("+"))) if crashes else (),
-            FailedId.read(found["failed"]) if found["failed"] else None,
-            RaceId.read(found["race"]) if found["race"] else None,
+            FailedId.read(match["failed"]) if match["failed"] else None,
+            RaceId.read(match["race"]) if match["race"] else None,
         )
 
     def __str__(self) -> str:
         ordinal = f"{self.ordinal}:" if self.ordinal > 1 else ""
-        return ordinal + "+".join(str(one) for one in (self.failed, *self.crashes, self.race) if one)
+        return ordinal + "+".join(str(part) for part in (self.failed, *self.crashes, self.race) if part)

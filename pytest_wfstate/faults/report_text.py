@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import os
 import traceback
 from collections.abc import Mapping
 
-from pytest_wfstate.faults.disk.home import Content
+from pytest_wfstate.faults.folders import Content
 from pytest_wfstate.faults.source import SourceLine, is_installed, is_users
-from pytest_wfstate.faults.trace.describe import at, short, shortened, shown
 
 _MOST_FILES = 12
+_MOST_CHARACTERS = 200  # of one value
 
 
 def paragraph(title: str, lines: list[str]) -> list[str]:
@@ -65,3 +66,25 @@ def closing(counts: str, kept_at: str | None, replay: tuple[str, str] | None) ->
     if replay:
         lines += ['Replay it:  pytest "{}" --wfstate-replay={}'.format(*replay)]
     return lines
+
+
+def shown(path: str) -> str:
+    """Return a path in printable characters: names may hold anything."""
+    return path if path.isprintable() else path.encode("unicode_escape", "surrogatepass").decode()
+
+
+def shortened(text: str) -> str:
+    """Cut a long text, and add how much was cut."""
+    more = len(text) - _MOST_CHARACTERS
+    return text if more <= 0 else f"{text[:_MOST_CHARACTERS]}... ({more:,} more characters)"
+
+
+def at(where: SourceLine | None) -> str:
+    """Format a line of code, if there is one, for the end of a line of a report."""
+    return f"   {short(where)}" if where else ""
+
+
+def short(where: SourceLine) -> str:
+    """Format a line of code, with its path relative to the current folder if it is below that."""
+    path = os.path.relpath(where.path)
+    return f"{path if not path.startswith('..') else where.path}:{where.number}"

@@ -1,4 +1,4 @@
-"""Lines of the user's code: which one is being executed, or asked for the work that is."""
+"""Lines of the user's code: which one is being executed, or requested the work that is."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class SourceLine:
 
     @property
     def text(self) -> str:
-        """What the line says, if its file can be read."""
+        """The source text, or "" if its file cannot be read."""
         return linecache.getline(self.path, self.number).strip()
 
     def __str__(self) -> str:
@@ -39,15 +39,15 @@ class _Job(threading.local):
 
 
 job = _Job()
-"""`job.line` is where the work that a pool's thread is doing was asked for."""
+"""`job.line` is the line that submitted the work of this pool thread."""
 
 origin: contextvars.ContextVar[SourceLine | None] = contextvars.ContextVar("origin", default=None)
-"""Where the thread was started, or the task of another thread's loop was asked for, that this runs in."""
+"""The line that started this thread, or submitted this task from another thread."""
 
 
 @functools.cache
 def is_users(filename: str) -> bool:
-    """Tell whether a file is of neither the standard library nor this package."""
+    """Whether a file belongs to neither the standard library nor this package."""
     if filename.startswith(("<", _PACKAGE)):
         return False
     return not filename.startswith(_STANDARD) or is_installed(filename)
@@ -55,7 +55,7 @@ def is_users(filename: str) -> bool:
 
 @functools.cache
 def is_installed(filename: str) -> bool:
-    """Tell whether a file is of an installed package."""
+    """Whether a file belongs to an installed package."""
     return "site-packages" in filename or "dist-packages" in filename
 
 
@@ -63,7 +63,7 @@ _line = functools.lru_cache(maxsize=4096)(SourceLine)
 
 
 def causing_line() -> SourceLine | None:
-    """Return the line of the user's that is being executed: the innermost, or else the one that asked for this work.
+    """Return the innermost line of the user's code that is being executed, or else the one that requested this work.
 
     A line of an installed library counts only if there is no other.
     """
@@ -72,19 +72,19 @@ def causing_line() -> SourceLine | None:
 
 
 def users_line() -> SourceLine | None:
-    """Give the line of the user's that is being executed in this thread."""
+    """Return the innermost line of the user's code that is being executed in this thread."""
     own, library = _lines(sys._getframe(1))
     return own or library
 
 
 def _lines(frame: FrameType | None) -> tuple[SourceLine | None, SourceLine | None]:
-    """Give the innermost line of the user's own, and that of an installed library."""
+    """Return the innermost line of the user's own code, and that of an installed library."""
     library: SourceLine | None = None
     while frame is not None:
-        # Our own frames are told by their module: f_code is audited, which costs more than all the rest of this.
+        # Our own frames are recognized by module: reading f_code raises an audit event, the slowest part of this loop.
         module = frame.f_globals.get("__name__") or ""
         if module.startswith("_pytest."):
-            break  # it has called the test
+            break  # pytest called the test from here
         if not _is_ours(module):
             code = frame.f_code
             if is_users(code.co_filename):

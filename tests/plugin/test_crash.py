@@ -231,7 +231,7 @@ class TestViolation:
 class TestFakeDisk:
     """The lab works on real files, so it refuses a disk that is not there."""
 
-    WORDS = "crash and fake_disk cannot be used in one test: the lab records what is done to real files"
+    WORDS = "crash and fake_disk cannot be used in the same test: the lab records real files"
 
     @pytest.mark.parametrize("call", ["explore", "errors", "kill", "points"])
     def test_asked_for_after_crash_is_refused_where_the_lab_is_used(
@@ -294,7 +294,7 @@ class TestReplay:
         pytester.makepyfile(test_bank=BROKEN.replace("save", "save_well"))
         result = run(f"--wfstate-replay={replay}")
         result.assert_outcomes(failed=1)
-        assert "TraceChanged: the run does not do what it did" in result.stdout.str()
+        assert "TraceChanged: The run differs from the one that" in result.stdout.str()
         assert "pytest_wfstate/faults/" not in result.stdout.str()
 
     def test_of_an_exploration_that_is_not_there_is_an_error(self, pytester: pytest.Pytester, run: Run) -> None:
@@ -334,7 +334,7 @@ class TestReplay:
         pytester.makepyfile(SOUND)
         result = run("--wfstate-replay=the-last-one")
         assert result.ret == pytest.ExitCode.USAGE_ERROR
-        assert "--wfstate-replay: 'the-last-one' is no replay id. Copy it from the end" in result.stderr.str()
+        assert "--wfstate-replay: 'the-last-one' is not a replay id. Copy one from the end" in result.stderr.str()
 
 
 class TestKeep:

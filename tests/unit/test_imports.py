@@ -34,6 +34,18 @@ MAY_IMPORT = {
     "__main__": {"cli"},
 }
 
+# The same for the sub-packages of faults. The modules at its root, one part together, import no sub-package.
+FAULTS_MAY_IMPORT = {
+    "root": set[str](),
+    "trace": {"root"},
+    "record": {"root", "trace"},
+    "disk": {"root", "trace"},
+    "world": {"root", "trace"},
+    "crash": {"root", "trace", "record", "disk", "world"},
+    "race": {"root", "trace", "record", "disk"},
+    "servers": {"root"},
+}
+
 
 def part(module: str) -> str:
     """Name the part of the package that `pytest_wfstate.<part>...` belongs to."""
@@ -81,11 +93,25 @@ def test_imports_point_one_way(file: Path) -> None:
     assert {part(module) for module in imports(file)} <= MAY_IMPORT[own] | {own}
 
 
-def test_the_rules_have_no_circle() -> None:
+def part_of_faults(module: str) -> str:
+    name = [*module.split("."), ""][2]
+    return name if (PACKAGE / "faults" / name).is_dir() and name else "root"
+
+
+@pytest.mark.parametrize("file", [file for file in FILES if file.parts[0] == "faults"], ids=str)
+def test_imports_inside_faults_point_one_way(file: Path) -> None:
+    own = part_of_faults(dotted(file))
+    imported = {part_of_faults(module) for module in imports(file) if part(module) == "faults"}
+    assert own in FAULTS_MAY_IMPORT, "add a line to FAULTS_MAY_IMPORT"
+    assert imported <= FAULTS_MAY_IMPORT[own] | {own}
+
+
+@pytest.mark.parametrize("rules", [MAY_IMPORT, FAULTS_MAY_IMPORT], ids=["package", "faults"])
+def test_the_rules_have_no_circle(rules: dict[str, set[str]]) -> None:
     placed: set[str] = set()
-    while ready := {name for name, allowed in MAY_IMPORT.items() if allowed <= placed} - placed:
+    while ready := {name for name, allowed in rules.items() if allowed <= placed} - placed:
         placed |= ready
-    assert placed == set(MAY_IMPORT)
+    assert placed == set(rules)
 
 
 @pytest.mark.parametrize("file", [file for file in FILES if file.parts[0] == "stores" and len(file.parts) > 2], ids=str)

@@ -16,7 +16,6 @@ from pytest_wfstate.faults.trace.describe import OpDescriber
 from pytest_wfstate.faults.trace.ops import (
     Ack,
     Allocate,
-    Called,
     Create,
     Effect,
     Fsync,
@@ -80,7 +79,7 @@ def _candidates(state: State, index: int) -> Iterator[tuple[str, Around]]:
 
 def _database(state: State, index: int) -> SqliteFiles | None:
     item = state.run.trace.items[index]
-    return None if isinstance(item, Sync | Ack | Effect | Called) else database_of(state.run.trace, item.node)
+    return None if isinstance(item, Sync | Ack | Effect) else database_of(state.run.trace, item.node)
 
 
 def without_missing_sync(state: State) -> list[str]:
@@ -191,8 +190,8 @@ def _is_possible(state: State, run: CrashedRun, moved: list[int]) -> bool:
     wanted = state.tree().content()
     for point in crash_points(run.trace, run.model):
         if point.index >= run.since and point.markers == state.point.markers:
-            likely = point.losing(state.point, state.choice, moved.__getitem__)
-            others = (choice for _, choice in itertools.islice(point.choices(), _MOST_LOOKED_AT))
+            likely = point.losing(state.point, state.loss, moved.__getitem__)
+            others = (loss for _, loss in itertools.islice(point.losses(), _MOST_LOOKED_AT))
             if any(point.tree(choice).content() == wanted for choice in itertools.chain([likely], others)):
                 return True
     return False

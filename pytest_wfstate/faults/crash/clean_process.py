@@ -54,7 +54,7 @@ class FreshProcess:
             raise CannotCompare(f"what it is given cannot be sent to another process: {error}") from error
         try:
             self._pipe.send_bytes(asked)
-            said = self._server.hear(now() + self._patience)
+            said = self._server.receive(now() + self._patience)
         except BrokenPipeError:
             said = None
         if said is None:
@@ -95,10 +95,10 @@ class _CleanChild(WorldClient):
         """Run one check in a process of its own: what it leaves in memory must not help the next one either."""
         pid = fork()
         if pid == 0:
-            self.say(*_said(check, asked))
+            self.send(*_said(check, asked))
             os._exit(0)
         if os.waitpid(pid, 0)[1]:
-            self.say("cannot", "it ended the process")
+            self.send("cannot", "it ended the process")
 
     def ack(self, value: Any) -> None:
         """Hear a promise of a check, which counts for nothing."""

@@ -24,8 +24,8 @@ from pytest_wfstate.faults.disk.recovery import firsts, second_run
 from pytest_wfstate.faults.disk.states import Counters, CrashedRun, State, distinct_states, end_state, find, has_changed
 from pytest_wfstate.faults.drive import Steps, call
 from pytest_wfstate.faults.real_clock import now
-from pytest_wfstate.faults.record.recorder import Gate, Recorder
-from pytest_wfstate.faults.record.recording import recording
+from pytest_wfstate.faults.record.gate import Gate
+from pytest_wfstate.faults.record.recorder import Recorder
 from pytest_wfstate.faults.replay_id import ReplayId
 from pytest_wfstate.faults.report_text import named
 from pytest_wfstate.faults.result import Result, count
@@ -128,7 +128,7 @@ class Explorer:
         finally:
             if self._fresh is not None:
                 self._fresh.close()
-            task.worlds.put_back(worlds)  # for the next exploration of the test
+            task.worlds.restore(worlds)  # for the next exploration of the test
             self.count()
 
     def _live(self) -> Steps[CrashedRun]:
@@ -149,7 +149,7 @@ class Explorer:
     def recording(self, gate: Gate | None = None) -> Iterator[Recorder]:
         """Record what happens below home, and to the outside world."""
         worlds = self._task.worlds
-        with recording(self._task.home.path, gate, self._task.children) as recorder:
+        with Recorder(self._task.home.path, gate, self._task.children) as recorder:
             worlds.log = recorder.log
             try:
                 yield recorder
@@ -233,7 +233,7 @@ class Explorer:
     def _build(self, state: State) -> Disk:
         self._task.home.build(*self.counters.content(state))
         acked, effects, worlds = self._outside(state.run, state.point.index)
-        self._task.worlds.put_back(worlds)
+        self._task.worlds.restore(worlds)
         died = functools.partial(where_it_died, state)
         return Disk(self._task.home.path, list(map(_copied, acked)), list(effects), died)
 
@@ -352,7 +352,7 @@ class Explorer:
         assert self._fresh is not None
         run, index, tree = state.run, state.point.index, state.tree()
         disk = (run.acked(index), run.effects(index), where_it_died(state))
-        self._task.worlds.put_back(run.worlds_at(index))
+        self._task.worlds.restore(run.worlds_at(index))
         try:
             verdict = self._fresh.check((tree.content(), tree.links(), self._task.worlds.all_portable(), disk))
         except CannotCompare as error:

@@ -16,7 +16,6 @@ from typing import Any
 from pytest_wfstate.faults.bounds import FAILURES, CheckFails
 from pytest_wfstate.faults.crash.explorer import REPLAYED, CrashResult, CrashTask, Explorer
 from pytest_wfstate.faults.crash.shrink import Shrink
-from pytest_wfstate.faults.disk.home import Content
 from pytest_wfstate.faults.disk.states import (
     CrashedRun,
     InjectedFailure,
@@ -27,11 +26,11 @@ from pytest_wfstate.faults.disk.states import (
     has_changed,
 )
 from pytest_wfstate.faults.drive import Steps
-from pytest_wfstate.faults.record.recorder import Intent
+from pytest_wfstate.faults.folders import Content
+from pytest_wfstate.faults.record.gate import Intent
 from pytest_wfstate.faults.replay_id import ReplayId
-from pytest_wfstate.faults.report_text import named
+from pytest_wfstate.faults.report_text import named, shown
 from pytest_wfstate.faults.source import SourceLine, causing_line
-from pytest_wfstate.faults.trace.describe import shown
 from pytest_wfstate.faults.trace.ops import Fsync, Trace
 
 # A failure is shown at the line of the test that asked for it.
@@ -128,7 +127,7 @@ class ErrorRun:
             if not self.result.reasons:
                 self.result.verdict = "CLEAN"
         finally:
-            task.worlds.put_back(worlds)
+            task.worlds.restore(worlds)
             self._explorer.count()
 
     def _fail_all(self) -> Steps[None]:
@@ -178,7 +177,7 @@ class ErrorRun:
         task = self._task
         content, links, worlds = self._start
         task.home.build(content, links)
-        task.worlds.put_back(worlds)
+        task.worlds.restore(worlds)
         saboteur = FailOnce(failure)
         raised: BaseException | None = None
         with self._explorer.recording(saboteur) as recorder:

@@ -16,8 +16,8 @@ from pytest_wfstate.faults.disk.home import Disk, Home
 from pytest_wfstate.faults.drive import call
 from pytest_wfstate.faults.forking import fork
 from pytest_wfstate.faults.real_clock import now
-from pytest_wfstate.faults.record.recording import recording
-from pytest_wfstate.faults.world.remote import TIMEOUT, Said, WorldClient, WorldServer
+from pytest_wfstate.faults.record.recorder import Recorder
+from pytest_wfstate.faults.world.remote import TIMEOUT, Message, WorldClient, WorldServer
 from pytest_wfstate.faults.world.world import WorldMethod, Worlds
 
 # A failure is shown at the line of the test that asked for it.
@@ -57,9 +57,9 @@ def kill(workload: Callable[..., Any], point: Point, home: Home, worlds: Worlds,
     return disk
 
 
-def _hear(server: WorldServer, disk: Disk, deadline: float) -> Said | None:
+def _hear(server: WorldServer, disk: Disk, deadline: float) -> Message | None:
     """Listen to the child until it says how it ended, or is gone (None)."""
-    while (said := server.hear(deadline)) is not None and said[0] == "ack":
+    while (said := server.receive(deadline)) is not None and said[0] == "ack":
         disk.acked.append(said[1])
     return said
 
@@ -88,7 +88,7 @@ def _effects_told(disk: Disk, worlds: Worlds, killer: _Killer) -> Iterator[_Kill
         worlds.effects = worlds.around = None
 
 
-def _explain(point: Point, ended: Said, timeout: float) -> str:
+def _explain(point: Point, ended: Message, timeout: float) -> str:
     kind, value = ended
     if ended == TIMEOUT:
         return (
@@ -114,17 +114,17 @@ class _DoomedChild(WorldClient):
         try:
             self._worlds.remote = self
             self._watch.watch_calls()
-            with recording(home.path, self._watch, children="readonly"):
+            with Recorder(home.path, self._watch, children="readonly"):
                 call(workload, home.path)
-            self.say("ended", self._watch.seen)
+            self.send("ended", self._watch.seen)
         except BaseException:
-            self.say("raised", traceback.format_exc())
+            self.send("raised", traceback.format_exc())
         finally:
             os._exit(0)
 
     def ack(self, value: Any) -> None:
         """Tell the test what was acknowledged."""
-        self.say("ack", value)
+        self.send("ack", value)
 
     def call(self, world: int, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Ask the test for an effect, which may be the point."""
@@ -133,7 +133,7 @@ class _DoomedChild(WorldClient):
         return self._watch.world_called(method, lambda: ask(world, name, args, kwargs))
 
     def _die(self) -> None:
-        self.say("reached", None)
+        self.send("reached", None)
         os.kill(os.getpid(), signal.SIGKILL)
         while True:
             signal.pause()

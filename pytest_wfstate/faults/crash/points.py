@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 from pytest_wfstate.faults.crash.call_hooks import plain_function, watch_function
-from pytest_wfstate.faults.record.recorder import Intent
+from pytest_wfstate.faults.record.gate import Intent
 from pytest_wfstate.faults.world.world import WorldMethod
 
 KINDS = (

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from pytest_wfstate.errors import Violation
 from pytest_wfstate.faults.disk.states import InjectedFailure, State
-from pytest_wfstate.faults.report_text import closing, held, paragraph, said
+from pytest_wfstate.faults.report_text import at, closing, held, paragraph, said, shortened
 from pytest_wfstate.faults.source import SourceLine
-from pytest_wfstate.faults.trace.describe import OpDescriber, at, shortened
+from pytest_wfstate.faults.trace.describe import OpDescriber
 from pytest_wfstate.faults.trace.ops import Ack, Effect
 
 _MOST_TOLD = 8  # acks or effects
@@ -40,8 +40,8 @@ def report(
     words = OpDescriber(state.run.trace)
     items = state.run.trace.items[: state.point.index]
     lines = [f"{_what(state)} can leave a disk that the check does not accept.", ""]
-    lines += paragraph("acknowledged", _last([words.told(item) for item in items if isinstance(item, Ack)]))
-    if effects := [words.told(item) for item in items if isinstance(item, Effect)]:
+    lines += paragraph("acknowledged", _last([words.marker(item) for item in items if isinstance(item, Ack)]))
+    if effects := [words.marker(item) for item in items if isinstance(item, Effect)]:
         lines += paragraph("effects", _last(effects))
     lines += _story(state, words)
     lines += paragraph("on the disk", held(state.tree().content(), state.tree().links()))
@@ -54,10 +54,10 @@ def where_it_died(state: State) -> str:
     """Say in a few words what happened: where the crash was, or what failed."""
     first, injected = state.run.first, state.run.injected
     if state.run.ended:
-        return injected.told if injected else "nothing failed"
+        return injected.what if injected else "nothing failed"
     died = _in_one_line(state)
     if injected:
-        return f"{injected.told}; later {_how(state)}, {died}"
+        return f"{injected.what}; later {_how(state)}, {died}"
     return f"{_how(first)}, {_in_one_line(first)}; then {_how(state)}, {died}" if first else died
 
 
@@ -82,14 +82,14 @@ def _story(state: State, words: OpDescriber) -> list[str]:
 
 def _failed(injected: InjectedFailure) -> list[str]:
     return [
-        *paragraph("what failed", [injected.told + at(injected.where), *_code(injected.where)]),
+        *paragraph("what failed", [injected.what + at(injected.where), *_code(injected.where)]),
         *paragraph("the workload", [shortened(injected.reaction)]),
     ]
 
 
 def _crash(state: State, words: OpDescriber, title: str, how: str = "") -> list[str]:
     died, *code = _died(state, words)
-    lost = [words.loss(state, index) for index in state.lost()]
+    lost = [words.loss(index, state.torn()) for index in state.lost()]
     return [
         *paragraph(title, [f"{how}, {died}" if how else died, *code]),
         *(paragraph("lost", lost) if lost else []),

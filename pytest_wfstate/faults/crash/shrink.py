@@ -42,7 +42,7 @@ class Shrink:
 
     def _restore(self) -> Generator[Any, Any, None]:
         """Put back what was lost, one thing after the other, in whole or in part."""
-        for part, setting in enumerate(self.state.choice):
+        for part, setting in enumerate(self.state.loss):
             for axis, turned in enumerate(setting):
                 yield from self._first(self.state.with_position(part, axis, position) for position in range(turned))
 
@@ -56,10 +56,10 @@ class Shrink:
 
 def _single_losses(state: State) -> Iterator[State]:
     """Give states in which one of the things that are lost is lost alone."""
-    if sum(map(bool, itertools.chain(*state.choice))) < 2:
+    if sum(map(bool, itertools.chain(*state.loss))) < 2:
         return
-    kept = dataclasses.replace(state, choice=state.point.kept)
-    for part, setting in enumerate(state.choice):
+    kept = dataclasses.replace(state, loss=state.point.kept)
+    for part, setting in enumerate(state.loss):
         for axis, position in enumerate(setting):
             if position:
                 yield kept.with_position(part, axis, position)

@@ -1,12 +1,12 @@
-"""What a disk keeps: for each model, what a crash at each point of a trace can leave.
+"""Disk models: what a crash at each point of a trace can leave.
 
 Pure rules over a trace; nothing is run again.
 
 - `kill`: the process dies. Every completed op survives; a write may be cut at a page.
-- `ext4`, `xfs`: the power goes. Names survive as a prefix of their order, and a file is never longer than its data.
-  fsync of a file also keeps the names that changed before it did. On ext4, a rename that replaces a file brings the
-  data along.
-- `posix`: the power goes, and only what fsync promises is kept: any part of the rest may be lost.
+- `ext4`, `xfs`: a power cut. Names survive as a prefix of their order, and a file is never longer than its data. fsync
+  of a file also persists the names that changed before the file did. On ext4, a rename that replaces a file flushes the
+  new file's data.
+- `posix`: a power cut, after which only what fsync promises is kept: any part of the rest may be lost.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from pytest_wfstate.faults.trace.ops import (
 
 
 def crash_points(trace: Trace, model: Model, most: float = MOST_LOSSES) -> Iterator[CrashPoint]:
-    """Give every cut of a trace, with what can be lost there: of each part the first `most` ways."""
+    """Yield every crash point of a trace, with the first `most` losses of each part."""
     disk = _ModelledDisk(trace, model, most)
     yield disk.point()
     for index, item in enumerate(trace.items):
@@ -46,7 +46,7 @@ def crash_points(trace: Trace, model: Model, most: float = MOST_LOSSES) -> Itera
 
 
 def last_point(trace: Trace, model: Model) -> CrashPoint:
-    """Give the cut at the end of a trace."""
+    """Return the crash point at the end of a trace."""
     disk = _ModelledDisk(trace, model, MOST_LOSSES)
     for index, item in enumerate(trace.items):
         disk.take(index, item)
@@ -54,7 +54,7 @@ def last_point(trace: Trace, model: Model) -> CrashPoint:
 
 
 class _ModelledDisk:
-    """A disk on its way through a trace."""
+    """A disk, followed through a trace."""
 
     def __init__(self, trace: Trace, model: Model, most: float) -> None:
         self._model = model
@@ -62,14 +62,14 @@ class _ModelledDisk:
         start = trace.start.copy()
         self._known = KnownNodes(start.kinds, start.targets, start.data, {})
         self._entries = start.entries
-        self._volatile: list[NameChange] = []
-        self._names: Names | None = None  # made anew after each change of names
+        self._unsynced: list[NameChange] = []
+        self._names: Names | None = None  # rebuilt after each change of names
         self._parts: dict[Node, tuple[int, Data]] = {}
         self._files: dict[Node, UnsyncedFile] = {}
         self._failed: dict[Node, int] = {}  # where the last fsync of a folder failed
         self._changed: dict[Node, int] = {}  # where a node last changed
         self._sized: dict[Node, int] = {}  # and where its size last did
-        self._pinned: set[int] = set()  # moves between folders of which one half is on the disk
+        self._pinned: set[int] = set()  # moves between folders of which one half is durable
         self._index = 0
         self._markers = 0
 
@@ -93,19 +93,19 @@ class _ModelledDisk:
 
     def point(self) -> CrashPoint:
         if self._model == "kill":
-            self._keep_names(self._volatile)
+            self._keep_names(self._unsynced)
         if self._names is None:
-            self._names = Names(self._entries, self._volatile, self._model, list(self._name_dials()), self._most)
+            self._names = Names(self._entries, self._unsynced, self._model, list(self._name_axes()), self._most)
         data = {**self._known.data, **{node: file.base for node, file in self._files.items()}}
         known = dataclasses.replace(self._known, data=data)
         files = {node: self._part(node, file) for node, file in self._files.items() if file.pieces or file.sizes}
         return CrashPoint(self._index, self._markers, self._model, known, self._names, files)
 
     def _part(self, node: Node, file: UnsyncedFile) -> Data:
-        """Give what can be lost of a file, as it was made for the last cut if nothing changed since."""
+        """Return what can be lost of a file, cached while the file does not change."""
         version, part = self._parts.get(node, (-1, None))
         if part is None or version != file.version:
-            axes = _write_dial(file) if self._model == "kill" else _file_dials(file, self._model)
+            axes = _write_axis(file) if self._model == "kill" else _file_axes(file, self._model)
             part = Data(file.copy(), self._model, list(axes), self._most)
             self._parts[node] = (file.version, part)
         return part
@@ -114,14 +114,14 @@ class _ModelledDisk:
         for file in self._files.values():
             if file.pieces or file.sizes:
                 file.fsync()
-        self._keep_names(self._volatile)
+        self._keep_names(self._unsynced)
 
     def _take_names(self, index: int, op: EntryOp) -> None:
         for change in _changes(index, op, self._model):
             if change.folder == OUTSIDE:
                 self._apply([change])
             else:
-                self._volatile = [*self._volatile, change]
+                self._unsynced = [*self._unsynced, change]
                 self._names = None
                 self._changed[change.folder] = index
         self._changed[op.node] = index
@@ -165,24 +165,24 @@ class _ModelledDisk:
         if not is_folder:
             self._file(op.node).fsync()
         elif self._failed.get(op.node, 0) > self._changed.get(op.node, -1):
-            return  # it failed before, and there is nothing new in it: this one wrote nothing
+            return  # an earlier one failed, and nothing changed since: this one wrote nothing
         if self._model == "posix":
-            self._keep_names([change for change in self._volatile if change.folder == op.node])
+            self._keep_names([change for change in self._unsynced if change.folder == op.node])
         else:
             changed = self._sized if op.data_only and not is_folder else self._changed
             until = changed.get(op.node, -1)
-            self._keep_names([change for change in self._volatile if change.index <= until])
+            self._keep_names([change for change in self._unsynced if change.index <= until])
 
     def _keep_names(self, kept: Sequence[NameChange]) -> None:
         if kept:
             self._apply(kept)
-            # A move between folders never leaves neither name: with its second half on the disk, so is its first.
+            # A move between folders never loses both names: if its second half is durable, so is its first.
             self._pinned |= {change.index for change in kept if change.second_half}
             done = {id(change) for change in kept}
-            self._volatile = [change for change in self._volatile if id(change) not in done]
+            self._unsynced = [change for change in self._unsynced if id(change) not in done]
 
     def _apply(self, changes: Sequence[NameChange]) -> None:
-        # Cuts share names and parts, so none of them is changed in place.
+        # Crash points share names and parts, so none is changed in place.
         self._entries = dict(self._entries)
         for change in changes:
             change.apply(self._entries)
@@ -194,41 +194,41 @@ class _ModelledDisk:
             self._files[node] = UnsyncedFile(base=base, size=len(base))
         return self._files[node]
 
-    def _name_dials(self) -> Iterator[LossAxis]:
+    def _name_axes(self) -> Iterator[LossAxis]:
         if self._model == "posix":
-            for number, change in enumerate(self._volatile):
+            for number, change in enumerate(self._unsynced):
                 if change.index not in self._pinned:
                     yield LossAxis("names", number, (Position(), Position((change.index,))), possible=2)
-        elif self._volatile:
-            yield _from_the_end("names", [change.index for change in self._volatile])
+        elif self._unsynced:
+            yield _from_the_end("names", [change.index for change in self._unsynced])
 
 
-def _file_dials(file: UnsyncedFile, model: Model) -> Iterator[LossAxis]:
+def _file_axes(file: UnsyncedFile, model: Model) -> Iterator[LossAxis]:
     if file.sizes:
         yield _from_the_end("size", [size.index for size in file.sizes])
     for page, pieces in file.pieces.items():
         if model != "posix" and file.only_grows(page):
-            continue  # where size follows data, such a page is lost just when its size is
+            continue  # where size follows data, such a page is lost exactly when its size is
         losses, possible = file.losses(page)
         lost = [tuple(piece.index for piece in pieces[len(pieces) - count :]) for count, _ in losses]
         yield LossAxis("page", page, tuple(map(Position, lost, losses)), possible)
 
 
-def _write_dial(file: UnsyncedFile) -> Iterator[LossAxis]:
-    """A killed process may have got only a part of its last write to the kernel: some whole pages of it."""
+def _write_axis(file: UnsyncedFile) -> Iterator[LossAxis]:
+    """Yield the axis of the last write: a killed process may have written only some of its pages."""
     pages = max(1, len(file.pieces))
     indexes = tuple({piece.index for pieces in file.pieces.values() for piece in pieces})
     yield LossAxis("write", 0, (Position(), *[Position(indexes)] * (pages - 1)), possible=pages)
 
 
 def _from_the_end(kind: Literal["names", "size"], indexes: list[int]) -> LossAxis:
-    """Give a dial at which ever more of a sequence is lost, the last of it first."""
-    lost = [tuple(dict.fromkeys(indexes[at:])) for at in reversed(range(len(indexes) + 1))]
+    """Return an axis on which ever more of a sequence is lost, the last of it first."""
+    lost = [tuple(dict.fromkeys(indexes[start:])) for start in reversed(range(len(indexes) + 1))]
     return LossAxis(kind, 0, tuple(map(Position, lost)), possible=len(lost))
 
 
 def _changes(index: int, op: EntryOp, model: Model) -> list[NameChange]:
-    """Give the change of names that an op makes; under posix a move between folders is two."""
+    """Return the change of names that an op makes; under posix a move between folders is two."""
     match op:
         case Create() | Link():
             return [NameChange(index, op.folder, (), (((op.folder, op.name), op.node),))]

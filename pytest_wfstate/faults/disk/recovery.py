@@ -1,4 +1,4 @@
-"""Recoveries that are crashed as well: which disks to recover from, and what the two runs come to as one."""
+"""Crashes during recovery: which disks to recover from, and how to join both runs into one."""
 
 from __future__ import annotations
 
@@ -12,34 +12,34 @@ from pytest_wfstate.faults.trace.ops import HOME, OPS, Fsync, Item, Node, Sync, 
 
 
 def firsts(run: CrashedRun, tried: Sequence[State]) -> list[State]:
-    """Give the disks from which recovery is to be crashed: those of a kill, and then those of a power cut."""
+    """Return the disks from which recovery is to be crashed: those of a kill, and then those of a power cut."""
     if run.model == "kill":
         return list(tried)
-    # What a kill leaves is all there, but part of it is not on the disk yet. Two cuts that leave the same may differ in
-    # how much that is, so none is left out but those after an fsync, which only makes it less.
-    at = [point for point in crash_points(run.trace, run.model) if not _synced(run.trace.items[: point.index])]
-    return [*(State(run, point, point.kept) for point in at), *(state for state in tried if state.lost())]
+    # A kill leaves everything, but part of it is not durable yet. Points with equal disks may differ in that part, so
+    # only those after an fsync, which shrinks it, are left out.
+    points = [point for point in crash_points(run.trace, run.model) if not _synced(run.trace.items[: point.index])]
+    return [*(State(run, point, point.kept) for point in points), *(state for state in tried if state.lost())]
 
 
 def second_run(first: State, second: Trace) -> CrashedRun:
-    """Give a run, its crash and the recovery `second` as one run, whose end is to crash."""
+    """Join a run, its crash and the recovery `second` into one run, to crash in its second part."""
     run, index = first.run, first.point.index
     if first.lost() or run.model == "kill":
-        # What a power cut left is on the disk; and of two kills, the second takes nothing that the first did not.
+        # What a power cut left is durable, and a second kill loses nothing that the first kept.
         markers = [item for item in run.trace.items[:index] if not isinstance(item, OPS)]
         return CrashedRun(Trace(second.start, [*markers, *second.items]), run.model, run.worlds, len(markers), first)
-    # All of it was kept, as by a kill: then what was not fsynced can still be lost with the recovery.
+    # Everything was kept, as by a kill: what was not fsynced can still be lost during recovery.
     joined = [*run.trace.items[:index], *_renumbered(second, first)]
     return CrashedRun(Trace(run.trace.start, joined), run.model, run.worlds, index, first)
 
 
 def _synced(items: Sequence[Item]) -> bool:
-    """Tell whether the last item did nothing but bring to the disk what was there."""
+    """Whether the last item only flushed what was there."""
     return bool(items) and isinstance(items[-1], (Fsync, Sync)) and not getattr(items[-1], "failed", False)
 
 
 def _renumbered(second: Trace, first: State) -> list[Item]:
-    """Give the items of a recovery with the nodes that the first run knew its files by."""
+    """Return the items of a recovery, with the nodes of the first run for the files that it knew."""
     before = first.tree()
     paths = dict(before.walk())
     known = {node: paths[path] for path, node in second.start.walk() if path in paths} | {HOME: HOME}

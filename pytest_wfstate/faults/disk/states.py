@@ -1,4 +1,4 @@
-"""States: the distinct disks that crashes of a run can leave, in a fixed order, the most telling first."""
+"""States: the distinct disks that crashes of a run can leave, in a fixed order, likely bugs first."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 from pytest_wfstate.faults.bounds import MOST_LOSSES, Model
-from pytest_wfstate.faults.disk.home import Content
 from pytest_wfstate.faults.disk.losses import CrashPoint, DiskLoss
 from pytest_wfstate.faults.disk.models import crash_points, last_point
+from pytest_wfstate.faults.folders import Content
 from pytest_wfstate.faults.replay_id import CrashId, FailedId, ReplayId, TraceChanged
 from pytest_wfstate.faults.source import SourceLine
 from pytest_wfstate.faults.trace.log import OUTSIDE
@@ -22,25 +22,25 @@ from pytest_wfstate.faults.trace.ops import HOME, OPS, PAGE, Ack, Effect, Item, 
 __tracebackhide__ = True
 
 Held = tuple[Content, Mapping[str, str]]
-"""What is under each path, and the links among them."""
+"""The content of a disk, and the links in it."""
 
 _NODES = ("node", "folder", "new_folder", "replaced")
-_DETAILS = ("kind", "data_only", "failed", "world", "returned")
-_LOOKS = 50  # before the clock is asked
+_DETAILS = ("kind", "data_only", "failed", "world")
+_LOOKS = 50  # between two looks at the clock
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class InjectedFailure:
-    """An op that was made to fail in a run, and what became of that."""
+    """An op that was made to fail in a run, and how the workload reacted."""
 
     kind: str
     error: str
     number: int
     """Which op of the run it was, counted from 1."""
-    told: str
-    """What failed, and how, in words."""
+    what: str
+    """What failed, and how, as a sentence."""
     reaction: str
-    """What the workload made of it, in words."""
+    """How the workload reacted, as a sentence."""
     where: SourceLine | None = None
 
 
@@ -53,24 +53,24 @@ class CrashedRun:
     worlds: tuple[Any, ...]
     """The state of each world at the start."""
     since: int = 0
-    """The first cut that belongs to the last run."""
+    """The first crash point that belongs to the last run."""
     first: State | None = None
     """The crash before it, if the last run is a recovery."""
     injected: InjectedFailure | None = None
-    """What failed in the run, if something was made to."""
+    """The op that was made to fail in the run, if any."""
     ended: bool = False
-    """Whether the run came to its end: then there was no crash."""
+    """Whether the run was completed, without a crash."""
 
     def acked(self, point: int) -> list[Any]:
-        """Give what had been acknowledged."""
+        """Return what had been acknowledged."""
         return [item.value for item in self.trace.items[:point] if isinstance(item, Ack)]
 
     def effects(self, point: int) -> list[str]:
-        """Give what had been done to the outside world."""
+        """Return what had been done to the outside world."""
         return [item.call for item in self.trace.items[:point] if isinstance(item, Effect)]
 
     def worlds_at(self, point: int) -> list[Any]:
-        """Give the state that each world was in."""
+        """Return the state of each world."""
         states = list(self.worlds)
         for item in self.trace.items[:point]:
             if isinstance(item, Effect) and item.world < len(states):  # others were made in the run itself
@@ -78,12 +78,11 @@ class CrashedRun:
         return states
 
     def fingerprint(self) -> str:
-        """Give a word for the shape of the trace, the same in every run that does the same ops.
+        """Return a hash of the shape of the trace, the same for every run that does the same ops.
 
-        What files hold and what names read like may differ between two runs of the same code: there are times in them,
-        and random parts. So a file or a name stands in it by when it was first used. The same name again is told from
-        another one, and a name that is taken from one that is free. What is not told is a program that calls all its
-        files by other names and does the same to them.
+        Contents and names contain times and random parts, which differ between runs of the same code. So a file or a
+        name counts by when it was first used: whether it is used again, and whether it exists, matters; what it is
+        called does not.
         """
         shape = [*_shapes(self.trace.items), self.injected and self.injected.kind]
         return hashlib.sha256(repr(shape).encode()).hexdigest()[:8]
@@ -95,46 +94,50 @@ class State:
 
     run: CrashedRun
     point: CrashPoint
-    choice: DiskLoss
+    loss: DiskLoss
 
     def tree(self) -> Tree:
-        """Give what is on the disk."""
-        return self.point.tree(self.choice)
+        """Return what is on the disk."""
+        return self.point.tree(self.loss)
 
     def lost(self) -> list[int]:
-        """Give the items that are lost, in whole or in part."""
-        return self.point.lost(self.choice)
+        """Return the items that are lost, in whole or in part."""
+        return self.point.lost(self.loss)
+
+    def torn(self) -> list[tuple[int, int, int]]:
+        """Return the torn writes: the index, the page, and the number of bytes left there."""
+        return self.point.torn(self.loss)
 
     def at(self, point: CrashPoint) -> State:
-        """Give the state at another cut with the same losses, as far as they are possible there."""
-        return dataclasses.replace(self, point=point, choice=point.losing(self.point, self.choice, lambda index: index))
+        """Return the state at another point with the same losses, as far as they are possible there."""
+        return dataclasses.replace(self, point=point, loss=point.losing(self.point, self.loss, lambda index: index))
 
     def with_position(self, part: int, axis: int, position: int) -> State:
-        """Give the state with one dial set anew."""
-        setting = (*self.choice[part][:axis], position, *self.choice[part][axis + 1 :])
-        return dataclasses.replace(self, choice=(*self.choice[:part], setting, *self.choice[part + 1 :]))
+        """Return the state with another position on one axis."""
+        part_loss = (*self.loss[part][:axis], position, *self.loss[part][axis + 1 :])
+        return dataclasses.replace(self, loss=(*self.loss[:part], part_loss, *self.loss[part + 1 :]))
 
     def replay_id(self, ordinal: int) -> ReplayId:
-        """Give the word by which this state is found again in another run of the test."""
+        """Return the id that finds this state again in another run of the test."""
         injected = self.run.injected
         failed = FailedId(injected.error, injected.number, self.run.fingerprint()) if injected else None
         return ReplayId(ordinal, () if self.run.ended else self.ids(), failed)
 
     def ids(self) -> tuple[CrashId, ...]:
-        """Give the words for its crashes."""
-        turned = (
+        """Return the ids of its crashes."""
+        losses = (
             (part, axis, position)
-            for part, setting in enumerate(self.choice)
-            for axis, position in enumerate(setting)
+            for part, part_loss in enumerate(self.loss)
+            for axis, position in enumerate(part_loss)
             if position
         )
-        last = CrashId(self.run.model, self.point.index, tuple(turned), self.run.fingerprint())
+        last = CrashId(self.run.model, self.point.index, tuple(losses), self.run.fingerprint())
         return (*self.run.first.ids(), last) if self.run.first else (last,)
 
 
 @dataclasses.dataclass(slots=True)
 class Counters:
-    """How much there was to see, and how much was seen."""
+    """How many disks are possible, and how many were tried."""
 
     possible: int = 0
     looked: int = 0
@@ -142,28 +145,28 @@ class Counters:
     seen: set[Any] = dataclasses.field(default_factory=set)
     all_seen: int = 0
     is_over: bool = False
-    """Whether there was no time left to look for more."""
+    """Whether the time ran out."""
     time_left: Callable[[], bool] = lambda: True
     most: float = MOST_LOSSES
-    """How many ways to lose of one file, or of the names, at one cut are looked at."""
+    """How many losses of one file, or of the names, are tried at one crash point."""
     _markers: dict[int, Item] = dataclasses.field(default_factory=dict)
     _last: tuple[State, Held] | None = None
 
     def content(self, state: State) -> Held:
-        """Give what is on the disk, and its links. The last is kept: it was looked at to tell whether it is new."""
+        """Return what is on the disk, and its links. The last one is cached: it was just compared with the others."""
         if self._last is None or self._last[0] is not state:
             tree = state.tree()
             self._last = (state, (tree.content(), tree.links()))
         return self._last[1]
 
     def promises(self, markers: Iterable[Item]) -> tuple[int, ...]:
-        """Give a word for the markers before a cut. They are kept, so that no other ever has the same word."""
-        found = {id(item): item for item in markers}
-        self._markers |= found
-        return tuple(found)
+        """Return a key for the markers before a crash point: their ids, which stay unique because they are kept."""
+        by_id = {id(item): item for item in markers}
+        self._markers |= by_id
+        return tuple(by_id)
 
     def may_look(self) -> bool:
-        """Tell whether there is time for one more disk, and count it: one that is new may be far away."""
+        """Whether there is time for one more disk, which is counted: the next distinct one may be far away."""
         if self.looked and self.looked % _LOOKS == 0 and not self.time_left():
             self.is_over = True
         self.looked += not self.is_over
@@ -177,77 +180,77 @@ class Counters:
         self.all_seen += 1
 
     def finished(self, point: CrashPoint) -> None:
-        """Take note that everything that is possible at a cut was looked at."""
+        """Count all that is possible at a crash point as tried."""
         self.all_seen += point.possible
 
     @property
     def skipped(self) -> int:
-        """How many ways to lose were not looked at, at the most."""
+        """At most how many losses were not tried."""
         return self.possible - max(self.all_seen, min(self.looked, self.possible))
 
 
 def end_state(run: CrashedRun) -> State:
-    """Give the disk of a run that came to its end."""
+    """Return the disk of an uninterrupted run."""
     point = last_point(run.trace, "kill")
     return State(dataclasses.replace(run, model="kill", since=point.index), point, point.kept)
 
 
 def distinct_states(run: CrashedRun, counters: Counters) -> Iterator[State]:
-    """Give each disk once, with the same promises made: all prefixes first, then one loss each, then the rest."""
-    at = [point for point in crash_points(run.trace, run.model, counters.most) if point.index >= run.since]
-    counters.possible += sum(point.possible for point in at)
-    waiting = [(point, itertools.groupby(point.choices(), key=operator.itemgetter(0))) for point in at]
-    while waiting and not counters.is_over:
-        # A round takes the next class of every cut: so all cuts come to their single losses before any to its pairs.
-        going = []
-        for point, classes in waiting:
-            group = next(classes, None)
+    """Yield each pair of a disk and the promises made once: all prefixes first, then single losses, then the rest."""
+    points = [point for point in crash_points(run.trace, run.model, counters.most) if point.index >= run.since]
+    counters.possible += sum(point.possible for point in points)
+    pending = [(point, itertools.groupby(point.losses(), key=operator.itemgetter(0))) for point in points]
+    while pending and not counters.is_over:
+        # A round takes the next rank of every point, so that all single losses are tried before any pair.
+        unfinished = []
+        for point, ranks in pending:
+            group = next(ranks, None)
             if group is not None:
-                going.append((point, classes))
-                yield from _new(run, point, (choice for _, choice in group[1]), counters)
+                unfinished.append((point, ranks))
+                yield from _new(run, point, (loss for _, loss in group[1]), counters)
             elif point.is_complete():
                 counters.finished(point)
-        waiting = going
+        pending = unfinished
 
 
 def find(run: CrashedRun, wanted: CrashId) -> State:
-    """Find the state that an id stands for.
+    """Return the state that an id refers to.
 
     Raises:
-        TraceChanged: the run did not do what it did when the id was made.
+        TraceChanged: the run differs from the one that the id was made for.
     """
     state = None
     if (wanted.model, wanted.fingerprint) == (run.model, run.fingerprint()):
-        found = (point for point in crash_points(run.trace, run.model) if point.index == wanted.point >= run.since)
-        state = next((State(run, point, choice) for point in found if (choice := _turned(point, wanted))), None)
+        points = (point for point in crash_points(run.trace, run.model) if point.index == wanted.point >= run.since)
+        state = next((State(run, point, loss) for point in points if (loss := _loss(point, wanted))), None)
     if state is None:
         raise has_changed(wanted)
     return state
 
 
 def has_changed(wanted: CrashId | FailedId) -> TraceChanged:
-    """Make the error that says that a replay id is of another run."""
+    """Return the error for a replay id that belongs to another run."""
     return TraceChanged(
-        f"the run does not do what it did when '{wanted}' was made: the code or the test has changed since. "
-        "The disk of then cannot be found. Run the test without --wfstate-replay."
+        f"The run differs from the one that '{wanted}' was made for: the code or the test has changed since, so that "
+        "the disk cannot be rebuilt. Run the test without --wfstate-replay."
     )
 
 
-def _turned(point: CrashPoint, wanted: CrashId) -> DiskLoss | None:
-    choice = [list(setting) for setting in point.kept]
-    for part, axis, position in wanted.turned:
-        if part >= len(choice) or axis >= len(choice[part]) or position >= len(point.parts[part].axes[axis].positions):
+def _loss(point: CrashPoint, wanted: CrashId) -> DiskLoss | None:
+    loss = [list(part_loss) for part_loss in point.kept]
+    for part, axis, position in wanted.losses:
+        if part >= len(loss) or axis >= len(loss[part]) or position >= len(point.parts[part].axes[axis].positions):
             return None
-        choice[part][axis] = position
-    return tuple(map(tuple, choice))
+        loss[part][axis] = position
+    return tuple(map(tuple, loss))
 
 
-def _new(run: CrashedRun, point: CrashPoint, found: Iterator[DiskLoss], counters: Counters) -> Iterator[State]:
+def _new(run: CrashedRun, point: CrashPoint, losses: Iterator[DiskLoss], counters: Counters) -> Iterator[State]:
     promises = counters.promises(item for item in run.trace.items[: point.index] if not isinstance(item, OPS))
-    for choice in found:
+    for loss in losses:
         if not counters.may_look():
             return
-        state = State(run, point, choice)
+        state = State(run, point, loss)
         key = (_digest(*counters.content(state)), promises)
         if key not in counters.seen:
             counters.seen.add(key)
@@ -256,18 +259,18 @@ def _new(run: CrashedRun, point: CrashPoint, found: Iterator[DiskLoss], counters
 
 
 def _digest(content: Content, links: Mapping[str, str]) -> bytes:
-    """Give a word for what a disk holds: to keep it all, for each state, would fill the memory."""
+    """Return a hash of what a disk holds: the contents of all states would fill the memory."""
     digest = hashlib.blake2b(digest_size=16)
-    for path, held in content.items():
-        digest.update(repr((path, held if isinstance(held, str) else held and len(held))).encode())
-        if isinstance(held, bytes):
-            digest.update(held)
+    for path, data in content.items():
+        digest.update(repr((path, data if isinstance(data, str) else data and len(data))).encode())
+        if isinstance(data, bytes):
+            digest.update(data)
     digest.update(repr(links).encode())
     return digest.digest()
 
 
 def _shapes(items: Iterable[Item]) -> Iterator[tuple[Any, ...]]:
-    """Give what counts of each item in a fingerprint."""
+    """Yield what counts of each item in a fingerprint."""
     nodes: dict[Node | None, Node | None] = {None: None, HOME: HOME, OUTSIDE: OUTSIDE}
     names: dict[tuple[Any, str], int] = {}
     for item in items:

@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 
 from pytest_wfstate.faults.race.schedule import PROGRESS, Access, ClientProgress, Key
 from pytest_wfstate.faults.record import file_io
-from pytest_wfstate.faults.record.rebind import Found, Rebinding
+from pytest_wfstate.faults.record.rebind import Rebinding, References
 from pytest_wfstate.faults.source import users_line
 
 _UNSEEN = {
@@ -63,12 +63,12 @@ class Turns:
         self.progress = ClientProgress()
         self.unseen: list[str] = []
 
-    def install(self, found: Found) -> None:
+    def install(self, references: References) -> None:
         """Stand in for all file calls of this process, wherever `find_calls` found one, for good."""
         global _current
         _current = self
         sys.addaudithook(self._heard)
-        _rebinding.do(found, sys._getframe(1))
+        _rebinding.do(references, sys._getframe(1))
 
     def begin(self) -> None:
         """Begin to count."""
@@ -416,6 +416,6 @@ _STAND_INS: list[tuple[Any, Any]] = [
 _rebinding = Rebinding()
 
 
-def find_calls() -> Found:
+def find_calls() -> References:
     """Find the file calls that modules keep references to, once for all processes that are forked from this one."""
     return _rebinding.find(_STAND_INS)

@@ -14,23 +14,23 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from pytest_wfstate.faults.disk.home import Content, Home
+from pytest_wfstate.faults.disk.home import Home
 from pytest_wfstate.faults.drive import call
+from pytest_wfstate.faults.folders import Content
 from pytest_wfstate.faults.forking import dumps, fork, loads
 from pytest_wfstate.faults.race.file_turns import MadeAccess, Turns, find_calls
 from pytest_wfstate.faults.race.schedule import (
     DEATH,
     Access,
-    Choices,
     ClientFailed,
     Killed,
     ScheduleRun,
     Stuck,
     Turn,
-    death_of,
 )
 from pytest_wfstate.faults.real_clock import now
-from pytest_wfstate.faults.record.rebind import Found
+from pytest_wfstate.faults.record.rebind import References
+from pytest_wfstate.faults.replay_id import Choices, death_of
 
 __tracebackhide__ = True
 
@@ -89,9 +89,9 @@ class ClientProcesses:
         missing = [number for number in range(len(self._clients)) if number not in self._workers]
         if not missing:
             return
-        found = find_calls()
+        references = find_calls()
         for number in missing:
-            self._workers[number] = ClientProcess(number, self._clients[number], self._home.path, found)
+            self._workers[number] = ClientProcess(number, self._clients[number], self._home.path, references)
         for number in missing:
             self._workers[number].started()
 
@@ -213,14 +213,14 @@ class _Course:
 class ClientProcess:
     """A client's process, seen from the test."""
 
-    def __init__(self, number: int, client: Callable[..., Any], home: Path, found: Found) -> None:
+    def __init__(self, number: int, client: Callable[..., Any], home: Path, references: References) -> None:
         self._number = number
         self.is_dead = False
         self._pipe, theirs = connection.Pipe()
         self.pid = fork()
         if self.pid == 0:
             self._pipe.close()
-            _ClientLoop(theirs, client, home).serve(found)
+            _ClientLoop(theirs, client, home).serve(references)
         theirs.close()
 
     def started(self) -> None:
@@ -264,10 +264,10 @@ class _ClientLoop:
         self._home = home
         self._turns = Turns(str(home), self._stop)
 
-    def serve(self, found: Found) -> None:
+    def serve(self, references: References) -> None:
         """Run the client as often as it is asked to. It does not return."""
         try:
-            self._turns.install(found)
+            self._turns.install(references)
             self._pipe.send_bytes(b"ready")
             while True:
                 self._wait()

@@ -6,10 +6,9 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from pytest_wfstate.errors import Violation
-from pytest_wfstate.faults.disk.home import Content
+from pytest_wfstate.faults.folders import Content
 from pytest_wfstate.faults.race.schedule import ClientFailed, Killed, ScheduleRun, Turn, preemptions
-from pytest_wfstate.faults.report_text import held, paragraph, said
-from pytest_wfstate.faults.trace.describe import short, shortened, shown
+from pytest_wfstate.faults.report_text import held, paragraph, said, short, shortened, shown
 
 _WIDEST = 54  # of a column
 _OFTEN = 4  # times that something comes in a row before it is shown once

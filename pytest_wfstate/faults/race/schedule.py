@@ -11,18 +11,11 @@ import dataclasses
 from collections.abc import Iterator, Sequence
 from typing import Any, Protocol
 
+from pytest_wfstate.faults.replay_id import Choices
 from pytest_wfstate.faults.source import SourceLine
 
 Key = tuple[str, int, str]
 """An inode, an entry of a folder, the listing of a folder, a lock, or whatever else two clients may share."""
-
-Choices = tuple[int, ...]
-"""Which client goes on, turn by turn; `killed(client)` in the place of one says that it dies."""
-
-
-def death_of(client: int) -> int:
-    """Give what stands in a schedule for the death of a client; of that, the client."""
-    return -1 - client
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

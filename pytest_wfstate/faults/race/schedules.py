@@ -13,10 +13,10 @@ from pytest_wfstate.faults.disk.home import Home
 from pytest_wfstate.faults.drive import Call, Steps
 from pytest_wfstate.faults.race.processes import ClientProcesses
 from pytest_wfstate.faults.race.report import RaceBug, report
-from pytest_wfstate.faults.race.schedule import Choices, ClientFailed, Clients, Killed, ScheduleRun, Turn
+from pytest_wfstate.faults.race.schedule import ClientFailed, Clients, Killed, ScheduleRun, Turn
 from pytest_wfstate.faults.race.search import ScheduleSearch
 from pytest_wfstate.faults.real_clock import now
-from pytest_wfstate.faults.replay_id import RaceId, ReplayId, TraceChanged
+from pytest_wfstate.faults.replay_id import Choices, RaceId, ReplayId, TraceChanged
 from pytest_wfstate.faults.report_text import named
 from pytest_wfstate.faults.result import Result
 

@@ -9,7 +9,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from pytest_wfstate.faults.race.conflicts import Footprint, Footprints
-from pytest_wfstate.faults.race.schedule import Choices, Clients, ScheduleRun, TraceKeys, death_of
+from pytest_wfstate.faults.race.schedule import Clients, ScheduleRun, TraceKeys
+from pytest_wfstate.faults.replay_id import Choices, death_of
 
 
 @dataclasses.dataclass(slots=True)

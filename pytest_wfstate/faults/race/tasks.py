@@ -19,7 +19,6 @@ from typing import Any
 from pytest_wfstate.faults.race.schedule import (
     PROGRESS,
     Access,
-    Choices,
     ClientFailed,
     ClientProgress,
     ScheduleRun,
@@ -28,6 +27,7 @@ from pytest_wfstate.faults.race.schedule import (
 )
 from pytest_wfstate.faults.race.stepping import UnderTest
 from pytest_wfstate.faults.race.thread_scheduler import MEMORY, Abandoned, abandon, place
+from pytest_wfstate.faults.replay_id import Choices
 from pytest_wfstate.faults.source import SourceLine
 
 __tracebackhide__ = True

@@ -15,9 +15,10 @@ import threading
 from collections.abc import Callable
 from typing import Any, Protocol
 
-from pytest_wfstate.faults.race.schedule import Access, Choices, ClientProgress, Key, ScheduleRun, Stuck, Turn
+from pytest_wfstate.faults.race.schedule import Access, ClientProgress, Key, ScheduleRun, Stuck, Turn
+from pytest_wfstate.faults.replay_id import Choices
+from pytest_wfstate.faults.report_text import short
 from pytest_wfstate.faults.source import SourceLine
-from pytest_wfstate.faults.trace.describe import short
 
 MEMORY: frozenset[Key] = frozenset({("memory", 0, "")})
 """What every turn in memory writes: nobody can tell which objects it reaches, so any two may matter to each other.

@@ -17,9 +17,10 @@ from typing import Any
 from pytest_wfstate.faults.drive import call
 from pytest_wfstate.faults.race.blocking import Waits
 from pytest_wfstate.faults.race.module_locks import OldLocks
-from pytest_wfstate.faults.race.schedule import PROGRESS, Choices, ClientFailed, ScheduleRun
+from pytest_wfstate.faults.race.schedule import PROGRESS, ClientFailed, ScheduleRun
 from pytest_wfstate.faults.race.stepping import By, Spots, UnderTest, stepping
 from pytest_wfstate.faults.race.thread_scheduler import Abandoned, ScheduledThread, ThreadScheduler, here
+from pytest_wfstate.faults.replay_id import Choices
 
 __tracebackhide__ = True
 

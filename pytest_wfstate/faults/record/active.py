@@ -1,7 +1,7 @@
-"""The switch: which recorder is on, if any, and what stands in the place of a real call meanwhile.
+"""The active recorder of this process, if any, and the stand-ins that report to it.
 
-There is one switch a process, because what it serves cannot be taken out again: the audit hook, and any reference to
-a stand-in that code under test keeps. With no recorder on, a stand-in is the real call.
+It is global because some of what uses it cannot be removed again: the audit hook, and references to stand-ins that
+the code under test keeps. Without an active recorder, a stand-in just makes the real call.
 """
 
 from __future__ import annotations
@@ -17,33 +17,33 @@ if TYPE_CHECKING:
     from pytest_wfstate.faults.record.recorder import Recorder
 
 Watch = Callable[..., Any]
-"""What is done in the place of a real call: it takes the recorder, and then what the real call takes."""
+"""Replaces a real call: takes the recorder, and then the arguments of the real call."""
 
 
 class ActiveRecorder:
-    """Who is recording."""
+    """The recorder that is active, and whether this thread is inside a stand-in."""
 
     def __init__(self) -> None:
         self.recorder: Recorder | None = None
         self.thread = _InStandIn()
-        # A child's ops would go to a log that nobody reads, under a lock that a thread of its parent may hold.
+        # In a forked child the log is a copy, and its lock may be held by a thread of the parent.
         os.register_at_fork(after_in_child=self.turn_off)
 
     def turn_off(self) -> None:
-        """Let every stand-in be the real call again."""
+        """Deactivate the recorder: every stand-in makes the real call again."""
         self.recorder = None
 
 
 class _InStandIn(threading.local):
     announced = False
-    """Whether this thread is in a real call that a stand-in makes: the audit hook has nothing to add."""
+    """Whether a stand-in is making a real call in this thread, so that the audit hook can ignore it."""
 
 
 active = ActiveRecorder()
 
 
 def stand_in(real: Callable[..., Any], watch: Watch) -> Any:
-    """Make what stands in for a real call that the audit hook does not hear of."""
+    """Return a stand-in for a real call that raises no audit event."""
 
     def call(active: ActiveRecorder, /, *args: Any, **kwargs: Any) -> Any:
         recorder = active.recorder
@@ -53,7 +53,7 @@ def stand_in(real: Callable[..., Any], watch: Watch) -> Any:
 
 
 def audited_stand_in(real: Callable[..., Any], watch: Watch) -> Any:
-    """Make what stands in for a real call that the audit hook hears of too."""
+    """Return a stand-in for a real call that raises an audit event."""
 
     def call(active: ActiveRecorder, /, *args: Any, **kwargs: Any) -> Any:
         recorder = active.recorder
@@ -65,7 +65,7 @@ def audited_stand_in(real: Callable[..., Any], watch: Watch) -> Any:
 
 
 def announced(call: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
-    """Make a call of which the audit hook need not speak."""
+    """Make a call that the audit hook ignores."""
     thread = active.thread
     before = thread.announced
     thread.announced = True
@@ -76,7 +76,7 @@ def announced(call: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
 
 
 def _bound(call: Callable[..., Any], real: Callable[..., Any]) -> Any:
-    # A bound method stays what it is when it is kept in a class, as a builtin does; a function would become a method.
+    # Like a builtin, a bound method does not become a method of a class that holds it; a function would.
     functools.update_wrapper(call, real)
-    del call.__wrapped__  # type: ignore[attr-defined]  # inspect.signature would take off the first parameter
+    del call.__wrapped__  # type: ignore[attr-defined]  # inspect.signature would drop the first parameter
     return types.MethodType(call, active)

@@ -1,7 +1,7 @@
-"""The audit hook: it hears of file operations that no stand-in announced, and says what cannot be seen.
+"""The audit hook: detects file operations that bypassed the stand-ins.
 
-Python raises an audit event for many calls that touch files, whoever makes them, but lets nobody take a hook out
-again. So there is one, added with the first recorder; with none on, it returns at once.
+Python raises an audit event for many calls that touch files, whoever makes them. A hook cannot be removed, so there is
+one, added with the first recorder; without an active recorder it returns at once.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from pytest_wfstate.faults.record.os_calls import CHANGING
 if TYPE_CHECKING:
     from pytest_wfstate.faults.record.recorder import Recorder
 
-Heard = Callable[["Recorder", tuple[Any, ...]], None]
+Handler = Callable[["Recorder", tuple[Any, ...]], None]
 
 
 @functools.cache
 def add_hook() -> None:
-    """Add the hook, once a process."""
+    """Add the hook, once per process."""
     sys.addaudithook(_hook)
 
 
@@ -34,38 +34,38 @@ def _hook(event: str, args: tuple[Any, ...]) -> None:
     recorder = active.recorder
     if recorder is None:
         return
-    heard = _EVENTS.get(event)
-    if heard is not None and not active.thread.announced:
-        heard(recorder, args)
+    handler = _EVENTS.get(event)
+    if handler is not None and not active.thread.announced:
+        handler(recorder, args)
 
 
 def _opened(recorder: Recorder, args: tuple[Any, ...]) -> None:
     path, mode, flags = args
     if flags & CHANGING or (isinstance(mode, str) and set(mode) & set("wax+")):
-        _note(recorder, "opened for writing", place(path, follow=True))
+        _note(recorder, "opened for writing", absolute(path, follow=True))
 
 
-def _changed(what: str, *paths: tuple[int, int]) -> Heard:
-    """Note a call that changes names; `paths` are the positions of each path and of its folder's descriptor."""
+def _changed(what: str, *paths: tuple[int, int]) -> Handler:
+    """Handle a call that changes names; `paths` are the positions of each path and of its folder's descriptor."""
 
-    def heard(recorder: Recorder, args: tuple[Any, ...]) -> None:
+    def handler(recorder: Recorder, args: tuple[Any, ...]) -> None:
         for path, folder in paths:
-            _note(recorder, what, place(args[path], args[folder]))
+            _note(recorder, what, absolute(args[path], args[folder]))
 
-    return heard
+    return handler
 
 
 def _truncated(recorder: Recorder, args: tuple[Any, ...]) -> None:
-    _note(recorder, "truncated", place(args[0], follow=True))
+    _note(recorder, "truncated", absolute(args[0], follow=True))
 
 
 def _mapped(recorder: Recorder, args: tuple[Any, ...]) -> None:
     fd, _, access, _ = args
-    shared = access in (0, mmap.ACCESS_WRITE)  # 0: to be written, and shared unless `flags` say no, which are not told
+    shared = access in (0, mmap.ACCESS_WRITE)  # 0: writable, and shared unless `flags`, not in the event, say no
     if fd >= 0 and shared and fcntl.fcntl(fd, fcntl.F_GETFL) & os.O_ACCMODE != os.O_RDONLY:
-        path = recorder.path_below(place(fd))
+        path = recorder.log.path_below(absolute(fd))
         if path is not None:
-            recorder.log.cannot_see(f"{path} was mapped into memory by mmap: writes to such memory cannot be seen.")
+            recorder.log.cannot_see(f"{path} was mapped by mmap: writes through the mapping cannot be seen.")
 
 
 def _connected(recorder: Recorder, args: tuple[Any, ...]) -> None:
@@ -73,16 +73,16 @@ def _connected(recorder: Recorder, args: tuple[Any, ...]) -> None:
     text = os.fsdecode(database) if isinstance(database, (str, bytes, os.PathLike)) else ""
     if text.startswith("file:"):
         text = urllib.parse.unquote(urllib.parse.urlsplit(text).path)
-    if text and text != ":memory:" and recorder.path_below(place(text, follow=True)) is not None:
-        recorder.sqlite_opened(text)
+    if text and text != ":memory:" and recorder.log.path_below(absolute(text, follow=True)) is not None:
+        recorder.opened_by_sqlite(text)
 
 
-def _child(call: str) -> Heard:
+def _child(call: str) -> Handler:
     return lambda recorder, _: recorder.started_child(call)
 
 
-def place(path: Any, folder: int = -1, *, follow: bool = False) -> str:
-    """Give the absolute path that a call means, with the links in it resolved, or "" if it means none."""
+def absolute(path: Any, folder: int = -1, *, follow: bool = False) -> str:
+    """Return the absolute path that a call refers to, with symlinks resolved, or "" if there is none."""
     if isinstance(path, int):
         path, follow = f"/proc/self/fd/{path}", True
     try:
@@ -90,19 +90,19 @@ def place(path: Any, folder: int = -1, *, follow: bool = False) -> str:
         head, name = os.path.split(text.rstrip("/"))
         return os.path.realpath(text) if follow else os.path.join(os.path.realpath(head), name)
     except (OSError, TypeError, ValueError):
-        return ""  # the call will fail, too
+        return ""  # the call will fail too
 
 
 def _note(recorder: Recorder, what: str, place: str) -> None:
-    path = recorder.path_below(place)
+    path = recorder.log.path_below(place)
     if path is not None:
         recorder.log.cannot_see(
-            f"{path} was {what} by a call that the recorder could not see: by native code, or by a function of Python "
-            "that the code under test had got hold of before recording began."
+            f"{path} was {what} by a call that the recorder could not see: made by native code, or through a reference "
+            "to a Python function that the code under test took before recording began."
         )
 
 
-_EVENTS: dict[str, Heard] = {
+_EVENTS: dict[str, Handler] = {
     "open": _opened,
     "os.rename": _changed("renamed", (0, 2), (1, 3)),
     "os.remove": _changed("removed", (0, 1)),

@@ -1,7 +1,7 @@
-"""`open` and `FileIO`, rebuilt so that every write can be seen where the kernel sees it.
+"""`open` and `FileIO`, rebuilt so that every write is seen where the kernel sees it.
 
 Python's own `open` puts buffers in front of a `FileIO` and writes through it from C, past anything in `os`. Here the
-same buffers stand in front of a subclass, whose `write` they call when they flush.
+same buffers are put in front of a subclass, whose `write` they call when they flush.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from pytest_wfstate.faults.record import os_calls
 from pytest_wfstate.faults.record.active import active, announced
+from pytest_wfstate.faults.record.file_call import FileCall
 from pytest_wfstate.faults.source import causing_line
 from pytest_wfstate.faults.trace.ops import Op, Truncate
 
@@ -33,7 +34,7 @@ _FLAGS = {
 
 
 class IsFileIO(type(RealFileIO)):  # type: ignore[misc]  # the type of a class is a class
-    """Takes every `FileIO` for one of ours: while we stand in for it, older files are still what they were."""
+    """Counts every real `FileIO` as an instance: files opened before the recorder must still pass isinstance."""
 
     def __instancecheck__(cls, instance: Any) -> bool:
         return isinstance(instance, RealFileIO) if cls.__base__ is RealFileIO else super().__instancecheck__(instance)
@@ -43,7 +44,7 @@ class IsFileIO(type(RealFileIO)):  # type: ignore[misc]  # the type of a class i
 
 
 class FileIO(RealFileIO, metaclass=IsFileIO):
-    """A raw file whose writes are recorded, for as long as a recorder is on."""
+    """A raw file whose writes are recorded while a recorder is active."""
 
     def __init__(self, file: Any, mode: str = "r", closefd: bool = True, opener: Any = None) -> None:
         recorder = active.recorder
@@ -60,16 +61,16 @@ class FileIO(RealFileIO, metaclass=IsFileIO):
         assert flags is not None
         initialize = super().__init__
 
-        def call() -> None:
+        def make() -> None:
             initialize(file, mode)
 
         if flags & os_calls.CHANGING:
-            os_calls.opening(recorder, file, flags, None, call, lambda _: self.fileno())
+            os_calls.opening(recorder, file, flags, None, make, lambda _: self.fileno())
         else:
-            call()
+            make()
 
     def _open_by(self, opener: Any, file: Any, mode: str) -> None:
-        # The opener is the user's code: it is called outside of anything that we hold or announce.
+        # The opener is the user's code: call it without our lock, and visible to the audit hook.
         fd = opener(file, _flags(mode))
         if not isinstance(fd, int):
             raise TypeError("expected integer from opener")
@@ -88,7 +89,7 @@ class FileIO(RealFileIO, metaclass=IsFileIO):
         recorder = active.recorder
         if recorder is None or not self.writable():
             return super().write(data)
-        return os_calls.writing(recorder, self.fileno(), data, super().write)
+        return recorder.write(os_calls.BufferWrite(fd=self.fileno(), data=data, real=super().write))
 
     def truncate(self, size: int | None = None, /) -> int:
         """Set the size, and record it."""
@@ -98,10 +99,10 @@ class FileIO(RealFileIO, metaclass=IsFileIO):
         fd, length = self.fileno(), self.tell() if size is None else size
         resize = super().truncate
 
-        def look() -> Op | None:
+        def expected() -> Op | None:
             return Truncate(recorder.log.node(os.fstat(fd), fd), length, causing_line())
 
-        return recorder.make(look, lambda: resize(length))
+        return recorder.make(FileCall(expected, lambda: resize(length)))
 
 
 def open_file(
@@ -115,7 +116,7 @@ def open_file(
     closefd: bool = True,
     opener: Any = None,
 ) -> Any:
-    """Open a file as `open` does; one that can be written is built on our raw file."""
+    """Open a file as `open` does; a writable one is built on our raw file."""
     return built(FileIO, file, mode, buffering, encoding, errors, newline, closefd, opener, reads=False)
 
 
@@ -132,7 +133,7 @@ def built(
     *,
     reads: bool = True,
 ) -> Any:
-    """Put the buffers of `open` in front of a raw file of this class. If not `reads`, files to read are as ever."""
+    """Put the buffers of `open` in front of a raw file of this class; without `reads`, only of a writable one."""
     binary = isinstance(mode, str) and "b" in mode
     raw_mode = mode.replace("b", "").replace("t", "") if isinstance(mode, str) else ""
     if (
@@ -141,7 +142,7 @@ def built(
         or len(set(mode)) < len(mode)
         or (binary and ("t" in mode or not encoding is errors is newline is None))
     ):
-        return real_open(file, mode, buffering, encoding, errors, newline, closefd, opener)  # it reads, or refuses
+        return real_open(file, mode, buffering, encoding, errors, newline, closefd, opener)  # read-only, or an error
     if binary and buffering == 1:
         message = "line buffering (buffering=1) isn't supported in binary mode, the default buffer size will be used"
         warnings.warn(message, RuntimeWarning, stacklevel=4)
@@ -171,7 +172,7 @@ def _buffered(raw_mode: str) -> Any:
 
 
 def _flags(mode: str) -> int | None:
-    """Give the flags of open(2) that a raw mode stands for, or None if there is no such mode."""
+    """Return the flags of open(2) that a raw mode means, or None if the mode is invalid."""
     kind = mode.replace("b", "").replace("+", "")
     if kind not in _FLAGS or mode.count("+") > 1 or mode.count("b") > 1:
         return None

@@ -1,7 +1,7 @@
-"""What each file call of `os` does to a disk, said just before the real call is made.
+"""What each file call of `os` does to a disk, found out just before the real call is made.
 
-Each function here takes the recorder and then what its namesake in `os` takes. It makes the real call, through the
-recorder, which logs the op. A call that will fail, or that changes nothing, yields no op.
+Each function here takes the recorder and then what its namesake in `os` takes. It makes the real call through the
+recorder, which logs the op. A call that will fail, or that changes nothing, is not an op.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from pytest_wfstate.faults.record.active import Watch
+from pytest_wfstate.faults.record.file_call import FileCall, WriteCall
 from pytest_wfstate.faults.source import causing_line
 from pytest_wfstate.faults.trace.ops import Allocate, Create, Fsync, Kind, Link, Op, Rename, Sync, Truncate, Unlink
 
@@ -29,7 +30,7 @@ _TMPFILE = getattr(os, "O_TMPFILE", -1)
 _LOST = (errno.EIO, errno.ENOSPC, errno.EDQUOT)  # after such an fsync the pages count as clean
 
 real = {name: getattr(os, name) for name in dir(os) if callable(getattr(os, name))}
-"""The real calls, by name, from before anything stood in for them."""
+"""The real calls, by name, from before anything replaced them."""
 
 real_fork_exec = _posixsubprocess.fork_exec
 _stat, _fstat, _lseek, _pread = os.stat, os.fstat, os.lseek, os.pread
@@ -39,10 +40,10 @@ _stat, _fstat, _lseek, _pread = os.stat, os.fstat, os.lseek, os.pread
 
 
 def open_fd(recorder: Recorder, path: Any, flags: int, mode: int = 0o777, *, dir_fd: int | None = None) -> Any:
-    def call() -> Any:
+    def make() -> Any:
         return real["open"](path, flags, mode, dir_fd=dir_fd)
 
-    return opening(recorder, path, flags, dir_fd, call, int) if flags & CHANGING else call()
+    return opening(recorder, path, flags, dir_fd, make, int) if flags & CHANGING else make()
 
 
 def opening(
@@ -50,40 +51,42 @@ def opening(
     path: Any,
     flags: int,
     dir_fd: int | None,
-    call: Callable[[], T],
+    make: Callable[[], T],
     fileno: Callable[[T], int],
 ) -> T:
-    """Make a call that opens a file to write it, which may create or empty it."""
+    """Make a call that opens a file for writing, which may create or empty it."""
 
-    def found() -> os.stat_result | None:
-        return _found(path, dir_fd, follow_symlinks=not flags & os.O_NOFOLLOW)
+    def status() -> os.stat_result | None:
+        return _status(path, dir_fd, follow_symlinks=not flags & os.O_NOFOLLOW)
 
-    def look() -> Op | None:
-        there = found()
-        if there is None:
-            return _coming(recorder, path, dir_fd, "file") if flags & os.O_CREAT else None
-        node = recorder.log.node(there, _full(path, dir_fd))
-        if flags & os.O_TRUNC and not flags & os.O_EXCL and there.st_size:
+    def expected() -> Op | None:
+        existing = status()
+        if existing is None:
+            return _creating(recorder, path, dir_fd, "file") if flags & os.O_CREAT else None
+        node = recorder.log.node(existing, _full(path, dir_fd))
+        if flags & os.O_TRUNC and not flags & os.O_EXCL and existing.st_size:
             return Truncate(node, 0, causing_line())
         return None
 
-    def born(op: Op, opened: T) -> Op:
-        return _born(recorder, op, _fstat(fileno(opened)))
+    def completed(op: Op, opened: T) -> Op:
+        return _created(recorder, op, _fstat(fileno(opened)))
 
     if flags & _TMPFILE == _TMPFILE:
-        recorder.made_unnamed(path, dir_fd)
-        return call()
-    there = found()
-    if there is not None and not stat.S_ISREG(there.st_mode):
-        return call()  # without the lock: a pipe waits here for whoever opens its other end
-    return recorder.make(look, call, born)
+        recorder.opened_unnamed(path, dir_fd)
+        return make()
+    existing = status()
+    if existing is not None and not stat.S_ISREG(existing.st_mode):
+        return make()  # without the lock: a pipe blocks here until its other end is opened
+    return recorder.make(FileCall(expected, make, completed))
 
 
 def mkdir(recorder: Recorder, path: Any, mode: int = 0o777, *, dir_fd: int | None = None) -> None:
     recorder.make(
-        lambda: _coming(recorder, path, dir_fd, "folder"),
-        lambda: real["mkdir"](path, mode, dir_fd=dir_fd),
-        lambda op, _: _born(recorder, op, _stat(path, dir_fd=dir_fd, follow_symlinks=False)),
+        FileCall(
+            expected=lambda: _creating(recorder, path, dir_fd, "folder"),
+            make=lambda: real["mkdir"](path, mode, dir_fd=dir_fd),
+            completed=lambda op, _: _created(recorder, op, _stat(path, dir_fd=dir_fd, follow_symlinks=False)),
+        )
     )
 
 
@@ -91,9 +94,11 @@ def symlink(
     recorder: Recorder, src: Any, dst: Any, target_is_directory: bool = False, *, dir_fd: int | None = None
 ) -> None:
     recorder.make(
-        lambda: _coming(recorder, dst, dir_fd, "symlink", os.fsdecode(src)),
-        lambda: real["symlink"](src, dst, target_is_directory, dir_fd=dir_fd),
-        lambda op, _: _born(recorder, op, _stat(dst, dir_fd=dir_fd, follow_symlinks=False)),
+        FileCall(
+            expected=lambda: _creating(recorder, dst, dir_fd, "symlink", os.fsdecode(src)),
+            make=lambda: real["symlink"](src, dst, target_is_directory, dir_fd=dir_fd),
+            completed=lambda op, _: _created(recorder, op, _stat(dst, dir_fd=dir_fd, follow_symlinks=False)),
+        )
     )
 
 
@@ -106,82 +111,84 @@ def link(
     dst_dir_fd: int | None = None,
     follow_symlinks: bool = True,
 ) -> None:
-    def look() -> Op | None:
-        # Which of the two a link to a symlink gets depends on the system: here it is settled by looking afterwards.
-        there = _found(src, src_dir_fd, follow_symlinks=False)
+    def expected() -> Op | None:
+        # Whether a link to a symlink links the symlink or its target depends on the system: `completed` looks.
+        source = _status(src, src_dir_fd, follow_symlinks=False)
         entry = _entry(recorder, dst, dst_dir_fd)
-        if there is None or entry is None or _found(dst, dst_dir_fd, follow_symlinks=False) is not None:
+        if source is None or entry is None or _status(dst, dst_dir_fd, follow_symlinks=False) is not None:
             return None
-        node = recorder.arriving(there, _full(src, src_dir_fd), entry[0])
+        node = recorder.arriving(source, _full(src, src_dir_fd), entry[0])
         return Link(*entry, node, causing_line())
 
-    def settled(op: Op, _: None) -> Op:
-        assert isinstance(op, Link)
-        there = _stat(dst, dir_fd=dst_dir_fd, follow_symlinks=False)
-        return dataclasses.replace(op, node=recorder.arriving(there, _full(dst, dst_dir_fd), op.folder))
+    def completed(op: Link, _: None) -> Op:
+        linked = _stat(dst, dir_fd=dst_dir_fd, follow_symlinks=False)
+        return dataclasses.replace(op, node=recorder.arriving(linked, _full(dst, dst_dir_fd), op.folder))
 
-    recorder.make(
-        look,
-        lambda: real["link"](src, dst, src_dir_fd=src_dir_fd, dst_dir_fd=dst_dir_fd, follow_symlinks=follow_symlinks),
-        settled,
-    )
+    def make() -> None:
+        real["link"](src, dst, src_dir_fd=src_dir_fd, dst_dir_fd=dst_dir_fd, follow_symlinks=follow_symlinks)
+
+    recorder.make(FileCall(expected, make, completed))
 
 
 def unlink(recorder: Recorder, path: Any, *, dir_fd: int | None = None) -> None:
     recorder.make(
-        lambda: _going(recorder, path, dir_fd, folder=False),
-        lambda: real["unlink"](path, dir_fd=dir_fd),
+        FileCall(
+            expected=lambda: _removing(recorder, path, dir_fd, folder=False),
+            make=lambda: real["unlink"](path, dir_fd=dir_fd),
+        )
     )
 
 
 def rmdir(recorder: Recorder, path: Any, *, dir_fd: int | None = None) -> None:
     recorder.make(
-        lambda: _going(recorder, path, dir_fd, folder=True),
-        lambda: real["rmdir"](path, dir_fd=dir_fd),
-        kind="rmdir",
+        FileCall(
+            expected=lambda: _removing(recorder, path, dir_fd, folder=True),
+            make=lambda: real["rmdir"](path, dir_fd=dir_fd),
+            kind="rmdir",
+        )
     )
 
 
 def rename(
     recorder: Recorder, src: Any, dst: Any, *, src_dir_fd: int | None = None, dst_dir_fd: int | None = None
 ) -> None:
-    def look() -> Op | None:
+    def expected() -> Op | None:
         old, new = _entry(recorder, src, src_dir_fd), _entry(recorder, dst, dst_dir_fd)
-        there = _found(src, src_dir_fd, follow_symlinks=False)
-        if old is None or new is None or there is None:
+        source = _status(src, src_dir_fd, follow_symlinks=False)
+        if old is None or new is None or source is None:
             return None
-        node = recorder.arriving(there, _full(src, src_dir_fd), new[0])
-        target = _found(dst, dst_dir_fd, follow_symlinks=False)
+        node = recorder.arriving(source, _full(src, src_dir_fd), new[0])
+        target = _status(dst, dst_dir_fd, follow_symlinks=False)
         replaced = None if target is None else recorder.leaving(target, _full(dst, dst_dir_fd))
         if node == replaced:
             return None  # two names of one file: rename(2) does nothing
         return Rename(*old, *new, node, replaced, causing_line())
 
-    recorder.make(look, lambda: real["rename"](src, dst, src_dir_fd=src_dir_fd, dst_dir_fd=dst_dir_fd))
+    recorder.make(FileCall(expected, lambda: real["rename"](src, dst, src_dir_fd=src_dir_fd, dst_dir_fd=dst_dir_fd)))
 
 
-def _coming(recorder: Recorder, path: Any, dir_fd: int | None, kind: Kind, target: str = "") -> Op | None:
-    there = _found(path, dir_fd, follow_symlinks=False)
-    if there is not None and kind != "file":
+def _creating(recorder: Recorder, path: Any, dir_fd: int | None, kind: Kind, target: str = "") -> Op | None:
+    existing = _status(path, dir_fd, follow_symlinks=False)
+    if existing is not None and kind != "file":
         return None
-    if there is not None:  # a symlink to nothing: what it names will come to be
+    if existing is not None:  # a dangling symlink: its target will be created
         path, dir_fd = os.path.realpath(_full(path, dir_fd)), None
     entry = _entry(recorder, path, dir_fd)
     return None if entry is None else Create(*entry, -1, kind, target, causing_line())
 
 
-def _born(recorder: Recorder, op: Op, found: os.stat_result) -> Op:
-    return dataclasses.replace(op, node=recorder.log.born(found)) if isinstance(op, Create) else op
+def _created(recorder: Recorder, op: Op, status: os.stat_result) -> Op:
+    return dataclasses.replace(op, node=recorder.log.new_node(status)) if isinstance(op, Create) else op
 
 
-def _going(recorder: Recorder, path: Any, dir_fd: int | None, *, folder: bool) -> Op | None:
-    there = _found(path, dir_fd, follow_symlinks=False)
+def _removing(recorder: Recorder, path: Any, dir_fd: int | None, *, folder: bool) -> Op | None:
+    status = _status(path, dir_fd, follow_symlinks=False)
     entry = _entry(recorder, path, dir_fd)
-    if there is None or entry is None or stat.S_ISDIR(there.st_mode) != folder:
+    if status is None or entry is None or stat.S_ISDIR(status.st_mode) != folder:
         return None
     if folder and recorder.gate is not None and os.listdir(_full(path, dir_fd)):
         return None
-    return Unlink(*entry, recorder.leaving(there, _full(path, dir_fd)), causing_line())
+    return Unlink(*entry, recorder.leaving(status, _full(path, dir_fd)), causing_line())
 
 
 def _entry(recorder: Recorder, path: Any, dir_fd: int | None) -> tuple[int, str] | None:
@@ -191,7 +198,7 @@ def _entry(recorder: Recorder, path: Any, dir_fd: int | None) -> tuple[int, str]
         return None
 
 
-def _found(path: Any, dir_fd: int | None, *, follow_symlinks: bool) -> os.stat_result | None:
+def _status(path: Any, dir_fd: int | None, *, follow_symlinks: bool) -> os.stat_result | None:
     try:
         return _stat(path, dir_fd=dir_fd, follow_symlinks=follow_symlinks)
     except (OSError, TypeError, ValueError):
@@ -205,56 +212,92 @@ def _full(path: Any, dir_fd: int | None) -> Any:
 # Content
 
 
+@dataclasses.dataclass(slots=True, kw_only=True)
+class BufferWrite(WriteCall):
+    """A write of bytes that the caller holds."""
+
+    data: Any
+    real: Callable[[Any], Any]
+
+    def size(self) -> int:
+        return memoryview(self.data).nbytes
+
+    def make(self, limit: int | None) -> Any:
+        return self.real(self.data if limit is None else memoryview(self.data).cast("B")[:limit])
+
+    def taken(self, offset: int, size: int) -> bytes:  # noqa: ARG002
+        whole = self.data if type(self.data) is bytes else bytes(memoryview(self.data))
+        return whole[:size]
+
+
 def write(recorder: Recorder, fd: int, data: Any, /) -> Any:
-    return writing(recorder, fd, data, lambda data: real["write"](fd, data))
+    return recorder.write(BufferWrite(fd=fd, data=data, real=lambda data: real["write"](fd, data)))
 
 
 def pwrite(recorder: Recorder, fd: int, data: Any, offset: int, /) -> Any:
-    return writing(recorder, fd, data, lambda data: real["pwrite"](fd, data, offset), at=offset)
+    call = BufferWrite(fd=fd, data=data, real=lambda data: real["pwrite"](fd, data, offset), offset=offset)
+    return recorder.write(call)
 
 
 def writev(recorder: Recorder, fd: int, buffers: Sequence[Any], /) -> Any:
-    data = b"".join(buffers)
-    return writing(recorder, fd, data, lambda data: real["writev"](fd, [data]))
+    return recorder.write(BufferWrite(fd=fd, data=b"".join(buffers), real=lambda data: real["writev"](fd, [data])))
 
 
 def pwritev(recorder: Recorder, fd: int, buffers: Sequence[Any], offset: int, flags: int = 0, /) -> Any:
-    data = b"".join(buffers)
-    return writing(
-        recorder, fd, data, lambda data: real["pwritev"](fd, [data], offset, flags), at=offset, flags=_as_open(flags)
-    )
+    def make(data: Any) -> Any:
+        return real["pwritev"](fd, [data], offset, flags)
+
+    call = BufferWrite(fd=fd, data=b"".join(buffers), real=make, offset=offset, flags=_open_flags(flags))
+    return recorder.write(call)
 
 
-def writing(
-    recorder: Recorder, fd: int, data: Any, call: Callable[[Any], Any], *, at: int | None = None, flags: int = 0
-) -> Any:
-    """Make a call that writes `data`, at an offset or where the descriptor stands."""
+def _open_flags(flags: int) -> int:
+    """Translate flags of pwritev into those of open."""
+    translated = 0
+    for name, meaning in (("RWF_DSYNC", os.O_DSYNC), ("RWF_SYNC", os.O_SYNC), ("RWF_APPEND", os.O_APPEND)):
+        if flags & getattr(os, name, 0):
+            translated |= meaning
+    return translated
 
-    def cut(limit: int | None) -> Any:
-        return call(data if limit is None else memoryview(data).cast("B")[:limit])
 
-    def taken(_: int, size: int) -> bytes:
-        whole = data if type(data) is bytes else bytes(memoryview(data))
-        return whole[:size]
+@dataclasses.dataclass(slots=True, kw_only=True)
+class CopyWrite(WriteCall):
+    """A copy inside the kernel, from a file or a pipe."""
 
-    return recorder.write(fd, lambda: memoryview(data).nbytes, cut, taken, at, flags)
+    recorder: Recorder
+    source: int
+    source_offset: int | None
+    from_file: bool
+    count: int
+    real: Callable[[int], Any]
+
+    def size(self) -> int:
+        return self.count
+
+    def make(self, limit: int | None) -> Any:
+        return self.real(self.count if limit is None else limit)
+
+    def taken(self, offset: int, size: int) -> bytes:
+        if not self.from_file:
+            return self.recorder.read_back(self.fd, offset, size)
+        start = _lseek(self.source, 0, os.SEEK_CUR) - size if self.source_offset is None else self.source_offset
+        return _pread(self.source, size, start)
 
 
 def sendfile(recorder: Recorder, out_fd: int, in_fd: int, offset: int | None, count: int) -> Any:
-    def call(limit: int | None) -> Any:
-        return real["sendfile"](out_fd, in_fd, offset, count if limit is None else limit)
+    def make(size: int) -> Any:
+        return real["sendfile"](out_fd, in_fd, offset, size)
 
-    return _copying(recorder, in_fd, offset, out_fd, None, count, call)
+    return _copying(recorder, in_fd, offset, out_fd, None, count, make)
 
 
 def copy_file_range(
     recorder: Recorder, src: int, dst: int, count: int, offset_src: int | None = None, offset_dst: int | None = None
 ) -> Any:
-    def call(limit: int | None) -> Any:
-        size = count if limit is None else limit
+    def make(size: int) -> Any:
         return real["copy_file_range"](src, dst, size, offset_src, offset_dst)
 
-    return _copying(recorder, src, offset_src, dst, offset_dst, count, call)
+    return _copying(recorder, src, offset_src, dst, offset_dst, count, make)
 
 
 def splice(
@@ -266,11 +309,10 @@ def splice(
     offset_dst: int | None = None,
     flags: int = 0,
 ) -> Any:
-    def call(limit: int | None) -> Any:
-        size = count if limit is None else limit
+    def make(size: int) -> Any:
         return real["splice"](src, dst, size, offset_src, offset_dst, flags)
 
-    return _copying(recorder, src, offset_src, dst, offset_dst, count, call)
+    return _copying(recorder, src, offset_src, dst, offset_dst, count, make)
 
 
 def _copying(
@@ -280,49 +322,45 @@ def _copying(
     dst: int,
     offset_dst: int | None,
     count: int,
-    call: Callable[[int | None], Any],
+    make: Callable[[int], Any],
 ) -> Any:
     from_file = stat.S_ISREG(_fstat(src).st_mode)
     if not from_file and stat.S_ISREG(_fstat(dst).st_mode):
-        select.select([src], [], [])  # without the lock: whoever feeds the pipe may need it
-
-    def taken(offset: int, size: int) -> bytes:
-        if not from_file:
-            return recorder.read_back(dst, offset, size)
-        return _pread(src, size, _lseek(src, 0, os.SEEK_CUR) - size if offset_src is None else offset_src)
-
-    return recorder.write(dst, lambda: count, call, taken, offset_dst, 0)
-
-
-def _as_open(flags: int) -> int:
-    """Say the flags of pwritev in those of open."""
-    said = 0
-    for name, meaning in (("RWF_DSYNC", os.O_DSYNC), ("RWF_SYNC", os.O_SYNC), ("RWF_APPEND", os.O_APPEND)):
-        if flags & getattr(os, name, 0):
-            said |= meaning
-    return said
+        select.select([src], [], [])  # without the lock: the writer of the pipe may need it
+    return recorder.write(
+        CopyWrite(
+            fd=dst,
+            offset=offset_dst,
+            recorder=recorder,
+            source=src,
+            source_offset=offset_src,
+            from_file=from_file,
+            count=count,
+            real=make,
+        )
+    )
 
 
 def ftruncate(recorder: Recorder, fd: int, length: int) -> None:
-    recorder.make(lambda: _resized(recorder, fd, length), lambda: real["ftruncate"](fd, length))
+    recorder.make(FileCall(lambda: _resizing(recorder, fd, length), lambda: real["ftruncate"](fd, length)))
 
 
 def truncate(recorder: Recorder, path: Any, length: int) -> None:
-    recorder.make(lambda: _resized(recorder, path, length), lambda: real["truncate"](path, length))
+    recorder.make(FileCall(lambda: _resizing(recorder, path, length), lambda: real["truncate"](path, length)))
 
 
 def posix_fallocate(recorder: Recorder, fd: int, offset: int, length: int, /) -> None:
-    def look() -> Op | None:
+    def expected() -> Op | None:
         return Allocate(recorder.log.node(_fstat(fd), fd), offset + length, causing_line())
 
-    recorder.make(look, lambda: real["posix_fallocate"](fd, offset, length))
+    recorder.make(FileCall(expected, lambda: real["posix_fallocate"](fd, offset, length)))
 
 
-def _resized(recorder: Recorder, file: Any, length: int) -> Op | None:
-    there = _found(file, None, follow_symlinks=True)
-    if there is None or not stat.S_ISREG(there.st_mode):
+def _resizing(recorder: Recorder, file: Any, length: int) -> Op | None:
+    status = _status(file, None, follow_symlinks=True)
+    if status is None or not stat.S_ISREG(status.st_mode):
         return None
-    return Truncate(recorder.log.node(there, file), length, causing_line())
+    return Truncate(recorder.log.node(status, file), length, causing_line())
 
 
 # The disk
@@ -339,26 +377,26 @@ def fdatasync(recorder: Recorder, fd: Any) -> None:
 def _syncing(recorder: Recorder, fd: Any, kind: str) -> None:
     number = fd if isinstance(fd, int) else fd.fileno()
 
-    def look() -> Op | None:
-        there = _found(number, None, follow_symlinks=True)
-        if there is None or not (stat.S_ISREG(there.st_mode) or stat.S_ISDIR(there.st_mode)):
+    def expected() -> Op | None:
+        status = _status(number, None, follow_symlinks=True)
+        if status is None or not (stat.S_ISREG(status.st_mode) or stat.S_ISDIR(status.st_mode)):
             return None
-        return Fsync(recorder.log.node(there, number), kind == "fdatasync", where=causing_line())
+        return Fsync(recorder.log.node(status, number), kind == "fdatasync", where=causing_line())
 
-    def call() -> None:
+    def make() -> None:
         try:
             real[kind](number)
         except OSError as error:
-            op = look()
+            op = expected()
             if error.errno in _LOST and op is not None:
                 recorder.failed(op)
             raise
 
-    recorder.make(look, call, kind=kind)
+    recorder.make(FileCall(expected, make, kind=kind))
 
 
 def sync(recorder: Recorder) -> None:
-    recorder.make(lambda: Sync(causing_line()), real["sync"])
+    recorder.make(FileCall(lambda: Sync(causing_line()), real["sync"]))
 
 
 # Processes

@@ -1,8 +1,8 @@
-"""Rebinding: put stand-ins wherever a loaded module keeps a reference to a real call, and put all of it back.
+"""Rebinding: replace references to real calls by stand-ins wherever a loaded module holds one, and restore them.
 
 `from os import replace`, `sync_open = open` and a decorator around `os.rename` (aiofiles has all three) each keep the
-real call under a name, in a closure, a default or a partial. Those of modules are found by looking into everything
-that a module defines; what is found is remembered for as long as the module has as many names as before.
+real call under a name, in a closure, a default or a partial. Everything that a module defines is searched; the result
+is cached while the module has the same number of names.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import Any
 from pytest_wfstate.faults.source import is_installed, is_users
 
 Swaps = dict[int, Any]
-"""The id of what is to be replaced, and what to put there."""
+"""The id of each object to replace, and its replacement."""
 
 _OURS = "pytest_wfstate.faults."
 _DEEPEST = 3
@@ -29,7 +29,7 @@ _SUPPORTS = (os.supports_dir_fd, os.supports_fd, os.supports_follow_symlinks, os
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class ReferenceHolder:
-    """Somewhere that a reference is kept."""
+    """A place that holds a reference."""
 
     get: Callable[[], Any]
     put: Callable[[Any], None]
@@ -38,10 +38,10 @@ class ReferenceHolder:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Found:
-    """What is to be exchanged, real calls and their stand-ins, and where modules keep it.
+class References:
+    """Pairs of real calls and stand-ins, and the places where modules hold the real ones.
 
-    It holds in forks of the process as well, which then need not look.
+    They are valid in forks of the process too, which then need not search.
     """
 
     pairs: list[tuple[Any, Any]]
@@ -57,57 +57,57 @@ class _KnownModule:
 
 
 @dataclasses.dataclass(slots=True)
-class _Seen:
-    """The modules that were looked into: mostly nothing has changed, and that should be told quickly."""
+class _SearchedModules:
+    """The modules that were searched. Usually nothing has changed since, which this tells quickly."""
 
     modules: list[Any]
     names: list[dict[str, Any]]
     sizes: list[int]
 
     @classmethod
-    def now(cls) -> _Seen:
+    def now(cls) -> _SearchedModules:
         modules = list(sys.modules.values())
         names = [_names(module) for module in modules if _is_module(module)]
         return cls(modules, names, list(map(len, names)))
 
-    def is_all(self) -> bool:
-        """Tell whether these are all there are, with as many names as then."""
+    def is_current(self) -> bool:
+        """Whether these are all loaded modules, with as many names as then."""
         now = list(sys.modules.values())
         same = len(now) == len(self.modules) and all(map(operator.is_, now, self.modules))
         return same and list(map(len, self.names)) == self.sizes
 
 
 class Rebinding:
-    """References to real calls, exchanged by `do` for stand-ins, where `find` found some, and put back by `undo`."""
+    """References to real calls: `find` finds them, `do` replaces them by stand-ins, and `undo` restores them."""
 
     def __init__(self) -> None:
         self._known: dict[str, _KnownModule] = {}
-        self._seen = _Seen([], [], [])
+        self._searched = _SearchedModules([], [], [])
         self._places: list[ReferenceHolder] = []
         self._done: list[ReferenceHolder] = []
         self._added: list[tuple[set[Any], Any]] = []
         self._back: Swaps = {}
 
-    def find(self, pairs: Iterable[tuple[Any, Any]]) -> Found:
-        """Find the references of all modules, and leave them."""
+    def find(self, pairs: Iterable[tuple[Any, Any]]) -> References:
+        """Find the references that modules hold, without replacing them."""
         pairs = list(pairs)
         swaps = {id(real): new for real, new in pairs}
-        return Found(pairs, swaps, self._look(swaps))
+        return References(pairs, swaps, self._search(swaps))
 
-    def do(self, found: Found, frame: types.FrameType | None) -> None:
-        """Exchange what was found, and what functions hold that are local to the callers of `frame`."""
-        self._back = {id(new): real for real, new in found.pairs}
-        self._exchange(found.places)
-        for place in _local_places(frame, found.swaps):
-            self._exchange([place])
-        for real, new in found.pairs:
+    def do(self, references: References, frame: types.FrameType | None) -> None:
+        """Replace these references, and those of functions that are local to the callers of `frame`."""
+        self._back = {id(new): real for real, new in references.pairs}
+        self._replace(references.places)
+        for place in _local_places(frame, references.swaps):
+            self._replace([place])
+        for real, new in references.pairs:
             for supporting in _SUPPORTS:
                 if real in supporting:
                     supporting.add(new)
                     self._added.append((supporting, new))
 
     def undo(self) -> None:
-        """Put everything back, also what modules imported since then have got hold of."""
+        """Restore everything, including the references of modules that were imported meanwhile."""
         for supporting, new in self._added:
             supporting.discard(new)
         for place in reversed(self._done):
@@ -115,22 +115,22 @@ class Rebinding:
                 place.put(place.old)
         self._added.clear()
         self._done.clear()
-        if self._seen.is_all():
+        if self._searched.is_current():
             return
         for name, module in list(sys.modules.items()):
             if self._is_new(name, module):
                 for place in _places(name, _names(module), self._back):
                     place.put(place.new)
 
-    def _exchange(self, places: list[ReferenceHolder]) -> None:
+    def _replace(self, places: list[ReferenceHolder]) -> None:
         for place in places:
-            if place.get() is place.old:  # else somebody else put something there since
+            if place.get() is place.old:  # else it was changed since
                 place.put(place.new)
                 self._done.append(place)
 
-    def _look(self, swaps: Swaps) -> list[ReferenceHolder]:
-        """Find the places in all modules, looking only into those that are new or have changed."""
-        if self._seen.is_all():
+    def _search(self, swaps: Swaps) -> list[ReferenceHolder]:
+        """Find the places in all modules, searching only those that are new or have changed."""
+        if self._searched.is_current():
             return self._places
         known = {}
         for name, module in list(sys.modules.items()):
@@ -141,7 +141,7 @@ class Rebinding:
                 known[name] = self._known[name]
         self._known = known
         self._places = [place for module in known.values() for place in module.places]
-        self._seen = _Seen.now()
+        self._searched = _SearchedModules.now()
         return self._places
 
     def _is_new(self, name: str, module: Any) -> bool:
@@ -152,17 +152,17 @@ class Rebinding:
 
 
 def _is_module(module: Any) -> bool:
-    return issubclass(type(module), types.ModuleType)  # isinstance would wake up whatever is lazy
+    return issubclass(type(module), types.ModuleType)  # isinstance would load a lazy module
 
 
 def _names(module: Any) -> dict[str, Any]:
-    """Give the names of a module, without loading it if it is a lazy one."""
+    """Return the names of a module, without loading it if it is lazy."""
     names: dict[str, Any] = object.__getattribute__(module, "__dict__")
     return names
 
 
 def _places(name: str, names: dict[str, Any], swaps: Swaps) -> Iterator[ReferenceHolder]:
-    """Find every place in what a module defines."""
+    """Yield every place in what a module defines."""
     seen: set[int] = set()
     for key, value in list(names.items()):
         kind = type(value)
@@ -172,7 +172,7 @@ def _places(name: str, names: dict[str, Any], swaps: Swaps) -> Iterator[Referenc
             continue
         elif kind is types.FunctionType or kind is functools.partial:
             yield from _places_in(value, swaps, seen)
-        elif issubclass(kind, type) and value.__module__ == name:  # isinstance would wake up whatever is lazy
+        elif issubclass(kind, type) and value.__module__ == name:  # isinstance would load a lazy object
             yield from _places_in_class(value, swaps, seen)
 
 
@@ -191,7 +191,7 @@ def _places_in_class(owner: type, swaps: Swaps, seen: set[int]) -> Iterator[Refe
 
 
 def _places_in(value: Any, swaps: Swaps, seen: set[int], depth: int = 0) -> Iterable[ReferenceHolder]:
-    """Find the places in a function or partial, and in those that it holds."""
+    """Return the places in a function or partial, and in those that it holds."""
     kind = type(value)
     if kind is types.FunctionType:
         closure, defaults, keywords = value.__closure__, value.__defaults__, value.__kwdefaults__
@@ -220,7 +220,7 @@ def _places_in_function(function: Any, swaps: Swaps, seen: set[int], depth: int)
 def _places_in_cell(cell: Any, swaps: Swaps, seen: set[int], depth: int) -> Iterator[ReferenceHolder]:
     try:
         held = cell.cell_contents
-    except ValueError:  # it is empty
+    except ValueError:  # an empty cell
         return
     if id(held) in swaps:
         yield _attribute(cell, "cell_contents", held, swaps[id(held)])
@@ -229,7 +229,7 @@ def _places_in_cell(cell: Any, swaps: Swaps, seen: set[int], depth: int) -> Iter
 
 
 def _local_places(frame: types.FrameType | None, swaps: Swaps) -> Iterator[ReferenceHolder]:
-    """Find the places in functions that the user's running functions have defined, such as a workload in a test."""
+    """Yield the places in functions that the user's running functions have defined, such as a workload in a test."""
     seen: set[int] = set()
     while frame is not None:
         filename = frame.f_code.co_filename

@@ -1,8 +1,9 @@
-"""The recorder: everything that Python code does to files while a block runs, in the order in which the kernel saw it.
+"""The recorder: everything that Python code and SQLite do to files while a block runs, in the order the kernel saw it.
 
-It stands in for `open`, `FileIO` and the file calls of `os`, wherever a loaded module keeps a reference to one. What
-it cannot see, it notices: by an audit hook, by the threads that are left, and by comparing the folder at the end with
-what the recorded ops make of the folder at the start. Whatever it noticed is a reason not to trust the trace.
+It replaces `open`, `FileIO` and the file calls of `os` wherever a loaded module holds a reference to one, and wraps
+the VFS of SQLite. What it cannot record, it detects: by an audit hook, by threads that are still running, and by
+comparing the folder at the end with what the recorded ops make of the folder at the start. Everything detected is a
+reason not to trust the trace.
 """
 
 from __future__ import annotations
@@ -15,16 +16,19 @@ import stat
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Protocol, Self, TypeVar
+from typing import Any, Self, TypeVar
 
 from pytest_wfstate.errors import WfstateError
 from pytest_wfstate.faults.record import audit, file_io, os_calls, thread_lines
 from pytest_wfstate.faults.record.active import active, audited_stand_in, stand_in
+from pytest_wfstate.faults.record.file_call import FileCall, WriteCall
+from pytest_wfstate.faults.record.gate import Gate, Intent
 from pytest_wfstate.faults.record.rebind import Rebinding
-from pytest_wfstate.faults.record.verify import Gone, unexplained_content, unexplained_sizes
+from pytest_wfstate.faults.record.sqlite_vfs import is_rebuilt, watch_sqlite
+from pytest_wfstate.faults.record.verify import RemovedFile, unexplained_content, unexplained_sizes
 from pytest_wfstate.faults.source import causing_line
 from pytest_wfstate.faults.trace.log import Log
 from pytest_wfstate.faults.trace.ops import (
@@ -42,8 +46,6 @@ from pytest_wfstate.faults.trace.ops import (
     Write,
 )
 
-__all__ = ["AlreadyRecording", "Gate", "Intent", "Recorder"]
-
 T = TypeVar("T")
 
 _KINDS = {Link: "link", Rename: "rename", Unlink: "unlink", Truncate: "truncate", Allocate: "allocate", Sync: "sync"}
@@ -52,91 +54,71 @@ _CREATED = {"file": "create", "folder": "mkdir", "symlink": "symlink"}
 # The real calls: those in `os` are replaced.
 _fstat, _lseek, _pread, _open_fd, _close = os.fstat, os.lseek, os.pread, os.open, os.close
 
-_rebinding = Rebinding()  # what it has learned about loaded modules serves every recorder
+_rebinding = Rebinding()  # shared by all recorders: scanning the loaded modules is slow
 _entering = threading.Lock()
 
 
 class AlreadyRecording(WfstateError, RuntimeError):
-    """A recorder is on in this process, and there can be only one."""
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class Intent:
-    """An op that is about to be done."""
-
-    kind: str
-    """create, write, truncate, allocate, fsync, fdatasync, rename, unlink, mkdir, rmdir, link, symlink or sync."""
-    path: str
-    """Where, relative to home, which is "."; of a rename the old path. Empty for what is not below home."""
-    new_path: str = ""
-    """Of a rename."""
-    size: int = 0
-    """How many bytes a write has."""
-
-
-class Gate(Protocol):
-    """Somebody who decides over each op on files below home before it happens, and is told afterwards."""
-
-    def before(self, intent: Intent, /) -> int | None:
-        """Let it happen, raise OSError to have it fail, or die. A number cuts a write to so many bytes."""
-
-    def after(self, *ops: Op) -> None:
-        """Hear what has happened: one op, or a write and the fsync that its descriptor implies."""
+    """Another recorder is active in this process, and there can be only one."""
 
 
 class Recorder:
-    """Records what happens to files below `home`, and outside of it as far as it may come to matter, in a block.
+    """Records in a block what happens to files below `home`, and to files outside that may be moved there.
 
-    With `children="readonly"` child processes are trusted to write nothing.
+    `gate` is asked about each op below home. With `children="readonly"` child processes are trusted to write nothing.
 
     Raises:
-        AlreadyRecording: another recorder is on.
+        AlreadyRecording: another recorder is active.
     """
 
     def __init__(self, home: Path, gate: Gate | None = None, children: str = "forbid") -> None:
         if children not in ("forbid", "readonly"):
             raise ValueError(
-                f"children is {children!r}. It is 'forbid' or 'readonly' (they may run, and write nothing)."
+                f"children={children!r} is unknown. Pass 'forbid', or 'readonly' if child processes write nothing."
             )
         self.home = Path(os.path.realpath(home))
         self.gate = gate
-        self.sees_sqlite = False
-        """Set by whoever has SQLite recorded into the same log."""
         self._children = children
         self._trace: Trace | None = None
         self._leaving: os.stat_result | None = None
-        self._gone: list[Gone] = []
+        self._removed: list[RemovedFile] = []
         self._readers: dict[Node, int] = {}
+        self._sees_sqlite = False
 
     def __enter__(self) -> Self:
         with _entering:
             if active.recorder is not None:
                 raise AlreadyRecording(
-                    f"a recorder of {active.recorder.home} is on, and there can be only one in a process. "
-                    f"{self.home} was to be recorded. Leave the first before you enter another."
+                    f"Cannot record {self.home}: {active.recorder.home} is being recorded, and a process can have only "
+                    "one recorder. Leave the first recorder before you enter another."
                 )
             self.log = Log(self.home)
             self.work = thread_lines.Work()
             self._began = time.clock_gettime_ns(time.CLOCK_REALTIME)
+            self._sqlite = watch_sqlite(self.log, self.gate)
             audit.add_hook()
             try:
                 _rebinding.do(_rebinding.find([*_PAIRS, *thread_lines.pairs()]), sys._getframe(1))
                 thread_lines.follow_threads()
                 active.recorder = self
+                self._sees_sqlite = self._sqlite.__enter__()
             except BaseException:
                 self._leave()
                 raise
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
-        self._leave()
-        for reason in self.work.unfinished():
-            self.log.cannot_see(reason)
-        self._trace = self.log.trace()
-        for reason in self._unexplained():
-            self.log.cannot_see(reason)
-        for fd in self._readers.values():
-            _close(fd)
+        try:
+            self._sqlite.__exit__(kind, error, tb)
+        finally:
+            self._leave()
+            for reason in self.work.unfinished():
+                self.log.cannot_see(reason)
+            self._trace = self.log.trace()
+            for reason in self._unexplained():
+                self.log.cannot_see(reason)
+            for fd in self._readers.values():
+                _close(fd)
 
     @property
     def unmeasured(self) -> list[str]:
@@ -144,68 +126,49 @@ class Recorder:
         return self.log.unmeasured
 
     def trace(self) -> Trace:
-        """Give what happened. It is there after the block."""
+        """Return what happened. Call it after the block."""
         if self._trace is None:
-            raise RuntimeError("the recorder is still on, or was never on. Ask for the trace after its block.")
+            raise RuntimeError("There is no trace yet: the recorder is still active, or was never entered.")
         return self._trace
-
-    def sqlite_opened(self, path: str) -> None:
-        """Hear that SQLite opens a file below home."""
-        if not self.sees_sqlite:
-            self.log.cannot_see(f"SQLite writes {path} from native code, and nobody was there to see it.")
 
     # What the stand-ins call.
 
-    def make(
-        self,
-        look: Callable[[], Op | None],
-        call: Callable[[], T],
-        settle: Callable[[Any, T], Op] | None = None,
-        kind: str = "",
-    ) -> T:
-        """Make a real call, and log the op that it is.
+    def make(self, call: FileCall[T]) -> T:
+        """Make a real call, and log its op.
 
-        `look` tells beforehand what op the call will be, or None if it will fail or change nothing; `settle` completes
-        it by what the call gave. It is looked at twice if there is a gate, which must not be asked under the lock.
+        With a gate, the op is looked up twice: the gate must not be asked under the lock.
         """
-        asked = self.gate is not None and self._ask(look(), kind)
+        asked = self.gate is not None and self._ask(call.expected(), call.kind)
         with self.log.lock:
-            op = look()
-            result = call()
+            op = call.expected()
+            result = call.make()
             if op is not None:
-                op = op if settle is None else settle(op, result)
+                if call.completed is not None:
+                    op = call.completed(op, result)
                 self._log(op)
         if asked and op is not None and self.gate is not None:
             self.gate.after(op)
         return result
 
-    def write(
-        self,
-        fd: int,
-        size: Callable[[], int],
-        call: Callable[[int | None], Any],
-        taken: Callable[[int, int], bytes],
-        at: int | None,
-        flags: int,
-    ) -> Any:
-        """Make a real call that writes, cut to a number of bytes if the gate says so, and log what the kernel took."""
-        found = _fstat(fd)
-        if not stat.S_ISREG(found.st_mode):
-            return call(None)  # without the lock: a pipe may wait here for whoever reads it
-        log = self.log
-        flags |= fcntl.fcntl(fd, fcntl.F_GETFL)
-        limit, asked = self._ask_write(found, fd, size, flags) if self.gate is not None else (None, False)
+    def write(self, call: WriteCall) -> Any:
+        """Make a real call that writes, cut short if the gate says so, and log what the kernel took."""
+        fd, log = call.fd, self.log
+        status = _fstat(fd)
+        if not stat.S_ISREG(status.st_mode):
+            return call.make(None)  # without the lock: a pipe may block here until it is read
+        flags = call.flags | fcntl.fcntl(fd, fcntl.F_GETFL)
+        limit, asked = self._ask_write(status, call, flags) if self.gate is not None else (None, False)
         ops: list[Op] = []
         with log.lock:
-            node = log.node(found, fd)
-            written = call(limit)
+            node = log.node(status, fd)
+            written = call.make(limit)
             if written:
-                if at is None:
+                if call.offset is None:
                     offset = _lseek(fd, 0, os.SEEK_CUR) - written
                 else:  # Linux appends even then (pwrite(2), Bugs)
-                    offset = _fstat(fd).st_size - written if flags & os.O_APPEND else at
+                    offset = _fstat(fd).st_size - written if flags & os.O_APPEND else call.offset
                 where = causing_line()
-                ops.append(Write(node, offset, taken(offset, written), where))
+                ops.append(Write(node, offset, call.taken(offset, written), where))
                 if flags & (os.O_SYNC | os.O_DSYNC):  # on Linux, O_DSYNC is one of the two bits of O_SYNC
                     ops.append(Fsync(node, flags & os.O_SYNC != os.O_SYNC, where=where))
                 log.items += ops
@@ -214,79 +177,75 @@ class Recorder:
         return written
 
     def failed(self, op: Op) -> None:
-        """Log an fsync that failed: what was written before it will never be on the disk."""
+        """Log an fsync that failed: what was written before it will never reach the disk."""
         if isinstance(op, Fsync):
             self.log.add(dataclasses.replace(op, failed=True))
 
-    def arriving(self, found: os.stat_result, source: Any, folder: Node) -> Node:
-        """Give the node of what is about to get a name in a folder, and know what it holds if that is below home."""
+    def arriving(self, status: os.stat_result, source: Any, folder: Node) -> Node:
+        """Return the node of what is about to get a name in `folder`; if that is below home, learn its content."""
         if self.log.path(folder) is None:
-            return self.log.node(found, source)
-        if stat.S_ISREG(found.st_mode):
-            self._written_unseen(os.fsdecode(source), found)
-        node = self.log.node(found, source)
-        if stat.S_ISDIR(found.st_mode) and self.log.path(node) is None:
+            return self.log.node(status, source)
+        if stat.S_ISREG(status.st_mode):
+            self._written_unseen(os.fsdecode(source), status)
+        node = self.log.node(status, source)
+        if stat.S_ISDIR(status.st_mode) and self.log.path(node) is None:
             for parent, _, names in os.walk(source):
                 for path in (os.path.join(parent, name) for name in names):
                     self._written_unseen(path, os.lstat(path))
-            self.log.arrives(source, node)
+            self.log.adopt_below(source, node)
         return node
 
-    def _written_unseen(self, path: str, found: os.stat_result) -> None:
-        if not self.log.knows(found) and found.st_mtime_ns > self._began:
+    def _written_unseen(self, path: str, status: os.stat_result) -> None:
+        if not self.log.knows(status) and status.st_mtime_ns > self._began:
+            self.log.cannot_see(f"{path} was moved or linked below home after a write that could not be recorded.")
+
+    def leaving(self, status: os.stat_result, source: Any) -> Node:
+        """Return the node of what is about to lose its name."""
+        self._leaving = status
+        return self.log.node(status, source)
+
+    def opened_unnamed(self, folder: Any, dir_fd: int | None) -> None:
+        """Take note of a file opened by O_TMPFILE."""
+        path = self.log.path_below(audit.absolute(folder, -1 if dir_fd is None else dir_fd, follow=True))
+        if path is not None:
+            self.log.cannot_see(f"O_TMPFILE opened a file without a name in {path}, which cannot be followed.")
+
+    def opened_by_sqlite(self, path: str) -> None:
+        """Take note of a database below home that SQLite opens."""
+        if not self._sees_sqlite:
             self.log.cannot_see(
-                f"{path} was moved or linked below home after something wrote to it that the recorder could not see."
+                f"SQLite writes {path} from native code, and the VFS of this interpreter's SQLite cannot be wrapped."
             )
 
-    def leaving(self, found: os.stat_result, source: Any) -> Node:
-        """Give the node of what is about to lose its name."""
-        node = self.log.node(found, source)
-        self._leaving = found
-        return node
-
-    def made_unnamed(self, folder: Any, dir_fd: int | None) -> None:
-        """Hear that a file without a name is made in a folder."""
-        path = self.path_below(audit.place(folder, -1 if dir_fd is None else dir_fd, follow=True))
-        if path is not None:
-            self.log.cannot_see(f"A file without a name was made in {path} by O_TMPFILE: it cannot be followed.")
-
     def started_child(self, call: str) -> None:
-        """Hear that another process is started."""
+        """Take note of a new child process."""
         if self._children == "forbid":
             self.log.cannot_see(
                 f"A child process was started (by {call}), whose file operations cannot be seen. "
-                'If it writes nothing below home, say so by children="readonly".'
+                'If it writes nothing below home, pass children="readonly".'
             )
 
-    def path_below(self, place: str) -> str | None:
-        """Give an absolute path as one relative to home, or None if it is not below home."""
-        home = str(self.home)
-        if place == home:
-            return "."
-        return place.removeprefix(home + "/") if place.startswith(home + "/") else None
-
     def read_back(self, fd: int, offset: int, size: int) -> bytes:
-        """Read what has just come into a file from a pipe."""
+        """Read what was just written to a file from a pipe."""
         if fcntl.fcntl(fd, fcntl.F_GETFL) & os.O_ACCMODE == os.O_WRONLY:
             fd = self._reader(fd)
         return _pread(fd, size, offset)
 
     def _reader(self, fd: int) -> int:
-        """Give a descriptor to read a file by; to close it at once would drop the locks of its owner (fcntl(2))."""
+        """Return a readable descriptor of a file. It stays open: closing it would drop its owner's locks (fcntl(2))."""
         node = self.log.node(_fstat(fd), fd)
         if node not in self._readers:
             self._readers[node] = _open_fd(f"/proc/self/fd/{fd}", os.O_RDONLY | os.O_CLOEXEC)
         return self._readers[node]
 
-    # What is behind that.
-
     def _leave(self) -> None:
-        with self.log.lock:  # let an op that is under way come to its end
+        with self.log.lock:  # let an op that is under way finish
             active.turn_off()
         thread_lines.leave_threads()
         _rebinding.undo()
 
     def _ask(self, op: Op | None, kind: str) -> bool:
+        """Whether the gate was asked about an op, and lets it happen."""
         intent = None if op is None else self._intent(op, kind)
         if op is None or intent is None:
             return False
@@ -298,19 +257,17 @@ class Recorder:
             raise
         return True
 
-    def _ask_write(
-        self, found: os.stat_result, fd: int, size: Callable[[], int], flags: int
-    ) -> tuple[int | None, bool]:
+    def _ask_write(self, status: os.stat_result, call: WriteCall, flags: int) -> tuple[int | None, bool]:
         assert self.gate is not None
         with self.log.lock:
-            path = self.log.path(self.log.node(found, fd))
-        length = size()
-        if path is None or not length or flags & os.O_ACCMODE == os.O_RDONLY:
+            path = self.log.path(self.log.node(status, call.fd))
+        size = call.size()
+        if path is None or not size or flags & os.O_ACCMODE == os.O_RDONLY:
             return None, False
-        return self.gate.before(Intent("write", path, size=length)), True
+        return self.gate.before(Intent("write", path, size=size)), True
 
     def _intent(self, op: Op, kind: str) -> Intent | None:
-        """Say in words what an op will be; None if it is not below home."""
+        """Return what the gate is asked about an op, or None if the op is not below home."""
         new_path: str | None = None
         with self.log.lock:
             match op:
@@ -325,35 +282,30 @@ class Recorder:
                     path = self.log.path(op.node)
         if path is None and new_path is None:
             return None
-        said = kind or (_CREATED[op.kind] if isinstance(op, Create) else _KINDS[type(op)])
-        return Intent(said, path or "", new_path or "")
+        kind = kind or (_CREATED[op.kind] if isinstance(op, Create) else _KINDS[type(op)])
+        return Intent(kind, path or "", new_path or "")
 
     def _log(self, op: Op) -> None:
         self.log.add(op)
-        gone = op.node if isinstance(op, Unlink) else op.replaced if isinstance(op, Rename) else None
-        found = self._leaving
-        if gone is None or found is None or (found.st_nlink > 1 and not stat.S_ISDIR(found.st_mode)):
+        node = op.node if isinstance(op, Unlink) else op.replaced if isinstance(op, Rename) else None
+        status = self._leaving
+        if node is None or status is None or (status.st_nlink > 1 and not stat.S_ISDIR(status.st_mode)):
             return
-        self.log.died(gone)
-        if stat.S_ISREG(found.st_mode):
-            self._gone.append(Gone(len(self.log.items), gone, found.st_size))
+        self.log.lost_last_name(node)
+        if stat.S_ISREG(status.st_mode):
+            self._removed.append(RemovedFile(len(self.log.items), node, status.st_size))
 
     def _unexplained(self) -> Iterator[str]:
-        """Say where the disk is not what the recorded ops make of it."""
+        """Find where the disk is not what the recorded ops make of it; the `-shm` files of SQLite never are."""
         assert self._trace is not None
-        yield from unexplained_content(self._trace, self.home, self._is_rebuilt)
-        yield from unexplained_sizes(self.log, [gone for gone in self._gone if not self._was_rebuilt(gone)])
-
-    def _is_rebuilt(self, path: str) -> bool:
-        """Tell whether SQLite keeps something there that it makes anew after a crash, and that is not recorded."""
-        if not self.sees_sqlite:
-            return False
-        from pytest_wfstate.faults.record.sqlite_vfs import is_rebuilt
-
-        return is_rebuilt(str(self.home / path))
-
-    def _was_rebuilt(self, gone: Gone) -> bool:
-        return self.sees_sqlite and (self.log.path(gone.node) or "").endswith("-shm")
+        sees_sqlite = self._sees_sqlite
+        yield from unexplained_content(
+            self._trace, self.home, lambda path: sees_sqlite and is_rebuilt(str(self.home / path))
+        )
+        removed = [
+            file for file in self._removed if not (sees_sqlite and (self.log.path(file.node) or "").endswith("-shm"))
+        ]
+        yield from unexplained_sizes(self.log, removed)
 
 
 _PAIRS: list[tuple[Any, Any]] = [

@@ -1,4 +1,4 @@
-"""SQLite's C interface as far as a VFS needs it: the loaded library, its tables of functions, its codes."""
+"""The part of SQLite's C interface that a VFS needs: the loaded library, its tables of functions, its codes."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ FCNTL_SIZE_HINT = 5
 FCNTL_BEGIN_ATOMIC_WRITE = 31
 
 NEWEST = 3
-"""The version of both tables that is known here. A copy may not claim to be newer: it would be too short."""
+"""The newest version of both tables known here. A copy must not claim a newer one: it would be too short."""
 
 Function = Callable[..., int]
 
-# Names are untyped pointers: SQLite keeps them, and hides the parameters of a URI behind the terminating zero.
+# Names are untyped pointers: SQLite keeps them, and stores the parameters of a URI after the terminating zero.
 OpenFunction = ctypes.CFUNCTYPE(c_int, c_void_p, c_void_p, c_void_p, c_int, c_void_p)
 DeleteFunction = ctypes.CFUNCTYPE(c_int, c_void_p, c_void_p, c_int)
 CloseFunction = ctypes.CFUNCTYPE(c_int, c_void_p)
@@ -76,7 +76,7 @@ class FileTable(ctypes.Structure):
 
 
 def libraries() -> Iterator[Any]:
-    """Give every loaded library that has SQLite's functions."""
+    """Yield every loaded library that has SQLite's functions."""
     try:
         maps = Path("/proc/self/maps").read_text()
     except OSError:
@@ -84,7 +84,7 @@ def libraries() -> Iterator[Any]:
     paths = dict.fromkeys(fields[5] for line in maps.splitlines() if len(fields := line.split(maxsplit=5)) == 6)
     for path in sorted(paths, key=lambda path: "libsqlite" not in path):
         if path.startswith("/"):
-            with contextlib.suppress(OSError, AttributeError):  # no library, or one without SQLite
+            with contextlib.suppress(OSError, AttributeError):  # not a library, or one without SQLite
                 yield _declared(ctypes.CDLL(path, mode=os.RTLD_NOLOAD | os.RTLD_LAZY))
 
 
@@ -98,15 +98,15 @@ def _declared(library: Any) -> Any:
 
 
 def calls(library: Any, name: bytes) -> bool:
-    """Tell whether a library calls a function of another one, by its table of names."""
+    """Whether a library calls a function of another one, judged by its table of names."""
     return b"\0" + name + b"\0" in Path(library._name).read_bytes()
 
 
 def pointer_to(callback: Any) -> int | None:
-    """Give what C takes for a function."""
+    """Return the address of a callback, for C."""
     return ctypes.cast(callback, c_void_p).value
 
 
 def text(name: int) -> str:
-    """Give a path that SQLite points to."""
+    """Return the path at an address that SQLite passed."""
     return os.fsdecode(ctypes.string_at(name))

@@ -1,9 +1,9 @@
 """What SQLite does to files, recorded through a wrapper of its default VFS, by ctypes and without a compiler.
 
 SQLite calls the kernel from C, where nothing that Python could patch sees it. But it does so through two tables of
-functions, the VFS and the methods of an open file (sqlite.org/vfs.html), and a table can be copied and registered
-anew with some functions exchanged. The wrapper is made once a process and never freed: a connection that was opened
-while somebody watched goes on using it.
+functions, the VFS and the methods of an open file (sqlite.org/vfs.html), and a copy of a table with some functions
+replaced can be registered as another VFS. The wrapper is made once per process and never freed: a connection that was
+opened while it recorded keeps using it.
 
 Two things are inferred and not seen. Folder syncs happen inside the unix VFS: after the first sync of a journal, and
 after an unlink that asks for it. And the mapped `-shm` file is not recorded: SQLite rebuilds it (`is_rebuilt`).
@@ -20,9 +20,10 @@ import itertools
 import os
 from collections.abc import Iterator
 from ctypes import c_int64, c_void_p
-from typing import Any, Protocol
+from typing import Any
 
 from pytest_wfstate.faults.record import sqlite_abi as abi
+from pytest_wfstate.faults.record.gate import Gate, Intent
 from pytest_wfstate.faults.source import causing_line
 from pytest_wfstate.faults.trace.log import Log
 from pytest_wfstate.faults.trace.ops import Allocate, Fsync, Node, Truncate, Write
@@ -33,24 +34,11 @@ _NAME = b"wfstate"
 _stat, _open, _close, _sync = os.stat, os.open, os.close, getattr(os, "fdatasync", os.fsync)
 
 
-class SqliteGate(Protocol):
-    """Somebody who decides over each op before it happens, and is told afterwards."""
-
-    def before(self, kind: str, path: str, size: int) -> int | None:
-        """Let it happen, raise OSError to have it fail, or die. A number cuts a write to so many bytes.
-
-        The kind is "create", "write", "truncate", "fsync" or "unlink", the path is absolute.
-        """
-
-    def after(self) -> None:
-        """It happened."""
-
-
 @contextlib.contextmanager
-def watch_sqlite(log: Log, gate: SqliteGate | None = None) -> Iterator[bool]:
-    """Record what every connection that `sqlite3` opens from now on does to files.
+def watch_sqlite(log: Log, gate: Gate | None = None) -> Iterator[bool]:
+    """Record in a block what every connection that `sqlite3` opens from now on does to files.
 
-    Gives False, and records nothing, if this interpreter's SQLite cannot be reached.
+    Yields False, and records nothing, if the VFS of this interpreter's SQLite cannot be wrapped.
     """
     vfs = _wrapper()
     if vfs is None or not vfs.wraps_default():
@@ -64,26 +52,26 @@ def watch_sqlite(log: Log, gate: SqliteGate | None = None) -> Iterator[bool]:
 
 
 def is_rebuilt(path: str) -> bool:
-    """Tell whether a file need not be recorded, because SQLite makes it anew from the database's WAL.
+    """Whether SQLite rebuilds a file from the database's WAL, so that it need not be recorded.
 
-    The database itself is not read: to close it again would drop this process's locks on it (fcntl(2)).
+    The database itself is not read: closing it again would drop this process's locks on it (fcntl(2)).
     """
     return path.endswith("-shm") and os.path.isfile(path.removesuffix("-shm"))
 
 
 @dataclasses.dataclass(slots=True)
 class _OpenFile:
-    """A file that SQLite has open. It may have lost its name, so it is known by what stat said of it at first."""
+    """A file that SQLite has open. It may lose its name, so its first stat identifies it."""
 
     path: str
-    found: os.stat_result
+    status: os.stat_result
     owes_folder_sync: bool
     _log: Log | None = None
     _node: Node = 0
 
     def node_in(self, log: Log) -> Node:
         if self._log is not log:
-            self._log, self._node = log, log.node_for(self.found)
+            self._log, self._node = log, log.node(self.status, None)
         return self._node
 
 
@@ -104,13 +92,13 @@ class _Once:
         return self._codes[0]
 
     def cut(self, size: int) -> _Once:
-        """Give a write of fewer bytes in the place of this one."""
+        """Return this write with fewer bytes."""
         file, data, _, offset = self.args
         return _Once(self._real, (file, data, size, offset))
 
 
 class _RefusedCall(_Once):
-    """A call that is not made: the gate said no."""
+    """A call that is not made, because the gate refused it."""
 
     __slots__ = ()
 
@@ -119,22 +107,23 @@ class _RefusedCall(_Once):
 
 
 class _Watcher:
-    """Somebody who watches: a log, perhaps a gate, and what went wrong."""
+    """A log, perhaps a gate, and the exception that interrupted SQLite, if any."""
 
-    def __init__(self, log: Log, gate: SqliteGate | None) -> None:
+    def __init__(self, log: Log, gate: Gate | None) -> None:
         self.log = log
         self.gate = gate
         self.interrupted: BaseException | None = None
 
     def observed(self, kind: str, path: str, observe: abi.Function, real: abi.Function, *args: Any) -> int:
-        """Make a call that SQLite asks for, through `observe`. If that fails, SQLite must not suffer from it.
+        """Make a call of SQLite's through `observe`. If that raises, SQLite still gets the result of the real call.
 
-        The gate is asked about what has a kind, and not under the lock: it may wait for another thread.
+        The gate is asked about calls that have a kind, without the lock: it may wait for another thread.
         """
         make = _Once(real, args)
-        gate = self.gate if kind else None
+        below = self.log.path_below(path) if kind and self.gate is not None else None
+        gate = None if below is None else self.gate
         try:
-            granted = make if gate is None else _ask(gate, kind, path, make)
+            granted = make if gate is None or below is None else _ask(gate, kind, below, make)
             with self.log.lock:
                 code = observe(self, granted, *granted.args)
             if gate is not None and code == abi.OK:
@@ -143,15 +132,15 @@ class _Watcher:
         except BaseException as error:
             self.log.cannot_see(f"An op of SQLite was not recorded: {error!r}")
             if not isinstance(error, Exception):
-                self.interrupted = error  # a signal's: there is no way through SQLite for it
+                self.interrupted = error  # raised by a signal handler: it cannot pass through SQLite
             return make()
 
 
-def _ask(gate: SqliteGate, kind: str, path: str, make: _Once) -> _Once:
-    """Give what the gate leaves of a call."""
+def _ask(gate: Gate, kind: str, path: str, make: _Once) -> _Once:
+    """Return the call as the gate allows it."""
     size = make.args[2] if kind == "write" else 0
     try:
-        granted = gate.before(kind, path, size)
+        granted = gate.before(Intent(kind, path, size=size))
     except OSError as error:
         is_full = kind == "write" and error.errno == errno.ENOSPC
         return _RefusedCall(abi.FULL if is_full else _REFUSED[kind], make.args)
@@ -193,20 +182,20 @@ class _Vfs:
         ctypes.pythonapi.Py_IncRef(ctypes.py_object(self))  # the last connection is closed after the last module
 
     def register(self) -> None:
-        """Make this VFS known by name."""
+        """Register this VFS under its name."""
         self._library.sqlite3_vfs_register(ctypes.addressof(self._table), 0)
 
     def unregister(self) -> None:
-        """Make this VFS unknown. Nobody may have used it."""
+        """Remove this VFS again. It must not have been used."""
         self._library.sqlite3_vfs_unregister(ctypes.addressof(self._table))
 
     def wraps_default(self) -> bool:
-        """Tell whether the default is still the one that this is about."""
+        """Whether the default VFS is still the one that this wraps."""
         return self._library.sqlite3_vfs_find(None) in (self._address, ctypes.addressof(self._table))
 
     @contextlib.contextmanager
     def watched_by(self, watch: _Watcher) -> Iterator[None]:
-        """Be the default for a while. This VFS stays known: ATTACH and VACUUM look up a connection's by name."""
+        """Make this VFS the default in a block. It stays registered: ATTACH and VACUUM look up a VFS by name."""
         previous, self.watch = self.watch, watch
         self._library.sqlite3_vfs_register(ctypes.addressof(self._table), 1)
         try:
@@ -220,15 +209,15 @@ class _Vfs:
 
     def _open(self, _vfs: int, name: int | None, file: int, flags: int, out_flags: int | None) -> int:
         args = self._address, name, file, flags, out_flags
-        if name is None or flags & abi.OPEN_DELETEONCLOSE:  # nobody else ever sees it
+        if name is None or flags & abi.OPEN_DELETEONCLOSE:  # a temporary file, gone before any crash can matter
             return self._real_open(*args)
-        c_void_p.from_address(file).value = None  # nothing to close, should this fail
+        c_void_p.from_address(file).value = None  # so that SQLite closes nothing if this fails
         watch, path = self.watch, abi.text(name)
         if watch is None:
             code = self._real_open(*args)
             if code == abi.OK:
                 with contextlib.suppress(OSError):
-                    self._exchange(file, path, flags)
+                    self._wrap(file, path, flags)
             return code
         kind = "create" if watch.gate is not None and _creates(path, flags) else ""
         return watch.observed(kind, path, self._observe_open, self._real_open, *args)
@@ -237,10 +226,10 @@ class _Vfs:
         watch, path = self.watch, abi.text(name)
         if watch is None:
             return self._real_delete(self._address, name, sync_folder)
-        kind = "unlink" if watch.gate is not None and _found(path) is not None else ""
+        kind = "unlink" if watch.gate is not None and _status(path) is not None else ""
         if watch.gate is None or not self.syncs_folders:
             return watch.observed(kind, path, self._observe_delete, self._real_delete, self._address, name, sync_folder)
-        # In two steps, so that the gate can come between them.
+        # In two steps, so that the gate is asked between them.
         code = watch.observed(kind, path, self._observe_delete, self._real_delete, self._address, name, 0)
         if code == abi.OK and sync_folder & 1:
             folder = os.path.dirname(path)
@@ -258,12 +247,12 @@ class _Vfs:
         if code == abi.OK:
             if is_new:
                 watch.log.created(path, "file")
-            self._exchange(file, path, flags)
+            self._wrap(file, path, flags)
         return code
 
-    def _exchange(self, file: int, path: str, flags: int) -> None:
-        """Exchange the methods of a file that was just opened."""
-        # The unix VFS calls a journal new if it may create it, whether or not it was there.
+    def _wrap(self, file: int, path: str, flags: int) -> None:
+        """Replace the methods of a file that was just opened."""
+        # The unix VFS treats a journal as new if it may create it, whether or not it existed.
         owes = self.syncs_folders and bool(flags & abi.OPEN_CREATE and flags & abi.OPEN_JOURNALS)
         self.files[file] = _OpenFile(path, _stat(path, follow_symlinks=False), owes)
         pointer = c_void_p.from_address(file)
@@ -274,8 +263,8 @@ class _Vfs:
 
     def _observe_delete(self, watch: _Watcher, make: _Once, _vfs: int, name: int, sync_folder: int) -> int:
         path = abi.text(name)
-        found = _found(path)
-        node = None if found is None else watch.log.node_for(found)
+        status = _status(path)
+        node = None if status is None else watch.log.node(status, None)
         code = make()
         if node is not None and code in (abi.OK, abi.IOERR_DIR_FSYNC):
             watch.log.unlinked(path, node)
@@ -289,14 +278,14 @@ class _Vfs:
         return code and abi.IOERR_DIR_FSYNC
 
     def folder_synced(self, watch: _Watcher, path: str, *, failed: bool = False) -> None:
-        """Report that the unix VFS synced the folder of a file. It uses the same call for folders as for files."""
+        """Log that the unix VFS synced the folder of a file. It uses the same call for folders as for files."""
         if self.syncs_folders:
-            folder = watch.log.node_for(_stat(os.path.dirname(path)))
+            folder = watch.log.node(_stat(os.path.dirname(path)), None)
             watch.log.add(Fsync(folder, self.data_only, failed, causing_line()))
 
 
 class _FileMethods:
-    """The wrapper of one table of an open file's methods, of which the unix VFS has one per way to lock."""
+    """The wrapper of one table of an open file's methods: the unix VFS has one per locking style."""
 
     def __init__(self, vfs: _Vfs, address: int) -> None:
         self._vfs = vfs
@@ -363,7 +352,7 @@ class _FileMethods:
         if code == abi.OK:
             log.add(Write(opened.node_in(log), offset, ctypes.string_at(data, size), causing_line()))
         elif not isinstance(make, _RefusedCall):
-            log.cannot_see(f"SQLite could not write {size} bytes to {opened.path}: some of them may be there")
+            log.cannot_see(f"SQLite failed to write {size} bytes to {opened.path}: some of them may be in the file.")
         return code
 
     def _observe_truncate(self, watch: _Watcher, make: _Once, file: int, _size: int) -> int:
@@ -390,7 +379,7 @@ class _FileMethods:
         code = make()
         after = self._size(file)
         if op == abi.FCNTL_BEGIN_ATOMIC_WRITE and code == abi.OK:
-            log.cannot_see(f"SQLite wrote {opened.path} in an atomic batch of the file system")
+            log.cannot_see(f"SQLite wrote {opened.path} in an atomic batch of the file system, which is not recorded.")
         if after != before:  # a mapped database grows ahead of its pages
             change = Allocate if after > before else Truncate
             log.add(change(opened.node_in(log), after, causing_line()))
@@ -415,7 +404,7 @@ def _wrapper() -> _Vfs | None:
             continue
         vfs = _Vfs(library, address)
         vfs.register()
-        # Two copies of SQLite may be loaded, perhaps of one version: only the right one knows the name now.
+        # Two copies of SQLite may be loaded, even of the same version: only the right one has this VFS now.
         with contextlib.suppress(sqlite3.OperationalError):
             sqlite3.connect(f"file::memory:?vfs={_NAME.decode()}", uri=True).close()
             return vfs
@@ -424,10 +413,10 @@ def _wrapper() -> _Vfs | None:
 
 
 def _creates(path: str, flags: int) -> bool:
-    return bool(flags & abi.OPEN_CREATE) and _found(path) is None
+    return bool(flags & abi.OPEN_CREATE) and _status(path) is None
 
 
-def _found(path: str) -> os.stat_result | None:
+def _status(path: str) -> os.stat_result | None:
     try:
         return _stat(path, follow_symlinks=False)
     except OSError:
@@ -438,7 +427,7 @@ def _sync_folder(folder: str) -> int:
     try:
         fd = _open(folder, os.O_RDONLY)
     except OSError:
-        return abi.OK  # as the unix VFS has it
+        return abi.OK  # as the unix VFS does
     try:
         _sync(fd)
     except OSError:

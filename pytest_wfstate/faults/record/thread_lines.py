@@ -1,7 +1,7 @@
-"""Threads: the user's line follows the work into them, and none may outlive the recording.
+"""Threads: work keeps the line of the user's code that submitted it, and must not outlive the recording.
 
-An op that a pool's thread does has no line of the user's on its stack. So whoever hands work to another thread, while
-a recorder is on, hands the line over with it.
+An op in a pool's thread has no line of the user's on its stack. So while a recorder is active, work that is handed to
+another thread takes the submitting line along.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ _real_start = threading.Thread.start
 _real_threadsafe = asyncio.run_coroutine_threadsafe
 
 _IDLING = ("asyncio.", "trio.", "anyio.")
-"""Libraries whose own threads wait for more work, as those of a pool do, or for a child."""
+"""Libraries whose own threads may stay: they wait for more work or for a child, as a pool's do."""
 
 
 class Work:
-    """What the code under test has given to other threads."""
+    """The work that the code under test has handed to other threads."""
 
     def __init__(self) -> None:
         self._before = set(threading.enumerate())
@@ -38,12 +38,12 @@ class Work:
         self._running: set[object] = set()
 
     def submitted(self, future: Future[Any]) -> None:
-        """Follow a pool's work until it is done."""
+        """Track a pool's work until it is done."""
         self._futures.add(future)
         future.add_done_callback(self._futures.discard)
 
     def carried(self, call: Callable[..., Any], line: SourceLine | None) -> Callable[..., Any]:
-        """Give `call`, made to know the line that asked for it, whatever thread it runs in."""
+        """Wrap `call` so that it knows the line that submitted it, in whatever thread it runs."""
 
         def run(*args: Any, **kwargs: Any) -> Any:
             running, before = object(), job.line
@@ -59,12 +59,12 @@ class Work:
         return run
 
     def unfinished(self) -> Iterator[str]:
-        """Say what is still going on."""
+        """Yield a reason for each thread or piece of work that is still running."""
         if self._running or any(not future.done() for future in list(self._futures)):
-            yield "Work that was given to a thread is not finished: what it writes from here on cannot be seen."
+            yield "Work that was handed to a thread is not finished: what it writes from now on cannot be seen."
         for thread in threading.enumerate():
             if thread not in self._before and thread.is_alive() and not _idles(thread):
-                yield f"The thread {thread.name!r} is still running: what it writes from here on cannot be seen."
+                yield f"The thread {thread.name!r} is still running: what it writes from now on cannot be seen."
 
 
 def _idles(thread: threading.Thread) -> bool:
@@ -107,7 +107,7 @@ async def _run_in_thread(recorder: Recorder, real: Any, call: Callable[..., Any]
     return await real(recorder.work.carried(call, causing_line()), *args, **kwargs)
 
 
-def _threadsafe(recorder: Recorder, coro: Any, loop: Any) -> Any:
+def _threadsafe(_recorder: Recorder, coro: Any, loop: Any) -> Any:
     line = causing_line()
 
     async def carried() -> Any:
@@ -123,7 +123,7 @@ def _stand_in_for(real: Any) -> Any:
 
 
 def pairs() -> Iterator[tuple[Any, Any]]:
-    """Give the functions that hand work to threads, and what stands in for each."""
+    """Yield the functions that hand work to threads, each with its stand-in."""
     yield _real_threadsafe, _threadsafe_stand_in
     for library in ("trio", "anyio"):
         module = sys.modules.get(f"{library}.to_thread")
@@ -135,7 +135,7 @@ _threadsafe_stand_in = stand_in(_real_threadsafe, _threadsafe)
 
 
 def follow_threads() -> None:
-    """Have threads and pools hand lines over."""
+    """Make threads and pools take lines along."""
     ThreadPoolExecutor.submit = _submit  # type: ignore[method-assign,assignment]
     threading.Thread.start = _start  # type: ignore[method-assign]
 

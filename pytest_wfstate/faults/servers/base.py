@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Self
 
 from pytest_wfstate.errors import WfstateError
-from pytest_wfstate.faults.disk.home import memory_folder
+from pytest_wfstate.faults.folders import memory_folder
 from pytest_wfstate.faults.real_clock import now
 from pytest_wfstate.faults.servers.process import PAUSE, Process
 

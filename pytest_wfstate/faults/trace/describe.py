@@ -1,16 +1,14 @@
-"""Words: what the ops of a trace are called, and how a long text is cut, in everything that the lab says."""
+"""Describe the items of a trace, for reports."""
 
 from __future__ import annotations
 
-import os
+from collections.abc import Iterable
 
-from pytest_wfstate.faults.disk.states import State
-from pytest_wfstate.faults.source import SourceLine
+from pytest_wfstate.faults.report_text import at, short, shortened, shown
 from pytest_wfstate.faults.trace.ops import (
     HOME,
     Ack,
     Allocate,
-    Called,
     Create,
     Effect,
     Fsync,
@@ -26,43 +24,36 @@ from pytest_wfstate.faults.trace.ops import (
     Write,
 )
 
-_WIDEST = 200  # of what is shown of one thing
-
 
 def describe(trace: Trace) -> list[str]:
-    """List the items of a trace in words, one line each."""
-    words = OpDescriber(trace)
-    return [words.op(index) for index in range(len(trace.items))]
+    """Return the items of a trace, one line each."""
+    describer = OpDescriber(trace)
+    return [describer.op(index) for index in range(len(trace.items))]
 
 
 class OpDescriber:
-    """The words for the ops of a state's trace."""
+    """Describes the items of one trace. It follows the names of files, so ask for items in order if you can."""
 
     def __init__(self, trace: Trace) -> None:
         self._trace = trace
         self._tree, self._until = trace.start.copy(), 0
 
     def op(self, index: int) -> str:
-        """Say what an item did, and where."""
+        """Describe an item, with its line of code."""
         item = self._trace.items[index]
         where = f" ({short(item.where)})" if item.where else ""
         return f"{self._verb(index, item)}{where}"
 
-    def told(self, item: Ack | Effect) -> str:
-        """Say what the outside knows."""
+    def marker(self, item: Ack | Effect) -> str:
+        """Describe what the outside knows."""
         what = repr(item.value) if isinstance(item, Ack) else item.call
         return f"{shortened(what)}{at(item.where)}"
 
-    def loss(self, state: State, index: int) -> str:
-        """Tell how much of an op was lost."""
+    def loss(self, index: int, torn: Iterable[tuple[int, int, int]]) -> str:
+        """Describe a lost op; `torn` are the torn writes: the index, the page, and the bytes that are left there."""
         item = self._trace.items[index]
-        text = self._verb(index, item)
-        torn = [
-            f"torn after {left} bytes in page {page}"
-            for at, page, left in state.point.torn(state.choice)
-            if at == index
-        ]
-        return f"{text}{', ' + ', '.join(torn) if torn else ''}{at(item.where)}"
+        tears = [f", torn after {left} bytes in page {page}" for write, page, left in torn if write == index]
+        return f"{self._verb(index, item)}{''.join(tears)}{at(item.where)}"
 
     def _verb(self, index: int, item: Item) -> str:
         tree = self._before(index)
@@ -97,26 +88,24 @@ class OpDescriber:
                 return f"ack of {shortened(repr(item.value))}"
             case Effect():
                 return f"effect {shortened(item.call)}"
-            case Called():
-                return f"{'return from' if item.returned else 'call of'} {item.name}"
 
     def file(self, node: Node, index: int) -> str:
-        """Give a file's name at a point, or one that it had before or after."""
+        """Return the path of a file just before an item, or else at the end."""
         for until in (index, len(self._trace.items)):
-            for path, found in self._before(until).walk():
-                if found == node:
+            for path, other in self._before(until).walk():
+                if other == node:
                     return shown(path)
-        return "a file that has no name any more"
+        return "an unlinked file"
 
     def folder(self, node: Node, index: int) -> str:
-        """Give a folder's name at a point."""
+        """Return the name of a folder just before an item."""
         return "the folder (home)" if node == HOME else f"the folder {self.file(node, index)}"
 
     def _path(self, tree: Tree, folder: Node, name: str) -> str:
         return shown(tree.path_of(folder, name))
 
     def _before(self, index: int) -> Tree:
-        """Give the names just before an item. What files hold is left out: to copy it again and again takes long."""
+        """Return the tree just before an item, without the content of files: copying that takes long."""
         if index < self._until:
             self._tree, self._until = self._trace.start.copy(), 0
         for item in self._trace.items[self._until : index]:
@@ -124,25 +113,3 @@ class OpDescriber:
                 self._tree.apply(item)
         self._until = index
         return self._tree
-
-
-def shown(path: str) -> str:
-    """Give a path in characters that can be shown: names may hold anything."""
-    return path if path.isprintable() else path.encode("unicode_escape", "surrogatepass").decode()
-
-
-def shortened(text: str) -> str:
-    """Cut a long text, and say that it was cut."""
-    more = len(text) - _WIDEST
-    return text if more <= 0 else f"{text[:_WIDEST]}... ({more:,} more characters)"
-
-
-def at(where: SourceLine | None) -> str:
-    """Give a place in the code, to stand at the end of a line."""
-    return f"   {short(where)}" if where else ""
-
-
-def short(where: SourceLine) -> str:
-    """Give a place in the code, by the path that it is known by here."""
-    path = os.path.relpath(where.path)
-    return f"{path if not path.startswith('..') else where.path}:{where.number}"

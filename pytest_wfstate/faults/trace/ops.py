@@ -1,8 +1,8 @@
-"""Ops: what one run did to the disk, and what else happened meanwhile, in order.
+"""Ops: what one run did to the disk and to the outside, in order.
 
 A trace is the tree that a run started from, and its items: ops on files and folders, and markers, which are promises
-to the outside (acks), effects on it, and calls and returns of whatever was under test. Files are known by node, a
-number that stands for an inode: two names of one file share a node, a file that was removed and made again has two.
+to the outside (acks) and effects on it. A file is identified by its node, a number that stands for an inode: two names
+of one file share a node, and a file that was removed and created again has two.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ SECTOR = 512
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Create:
-    """A file, folder or symlink came to be, under a name."""
+    """A file, folder or symlink was created."""
 
     folder: Node
     name: str
@@ -47,7 +47,7 @@ class Link:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Unlink:
-    """A name was taken away: of a file, a symlink, or an empty folder."""
+    """A name of a file or symlink, or an empty folder, was removed."""
 
     folder: Node
     name: str
@@ -57,7 +57,7 @@ class Unlink:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Rename:
-    """A file or folder moved to another name, in the place of `replaced` if something was there."""
+    """A file or folder got another name, and replaced what had that name."""
 
     folder: Node
     name: str
@@ -79,13 +79,13 @@ class Write:
 
     @property
     def end(self) -> int:
-        """The offset behind the last byte."""
+        """The offset after the last byte."""
         return self.offset + len(self.data)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Truncate:
-    """A file got the size `size`: what lay past it is gone, what is new below it reads as zeros."""
+    """A file was set to `size`: what lay past it is gone, what is new below it reads as zeros."""
 
     node: Node
     size: int
@@ -94,7 +94,7 @@ class Truncate:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Allocate:
-    """A file got at least the size `size`, as by fallocate."""
+    """A file was extended to at least `size`, as by fallocate."""
 
     node: Node
     size: int
@@ -103,9 +103,9 @@ class Allocate:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Fsync:
-    """A file or folder was brought to the disk; with `data_only`, by fdatasync.
+    """A file or folder was flushed to the disk; with `data_only`, by fdatasync.
 
-    One that `failed` brought nothing there, and nothing written before it ever gets there: its pages count as clean.
+    If it `failed`, nothing written before it ever reaches the disk: the kernel marks the pages as clean.
     """
 
     node: Node
@@ -116,7 +116,7 @@ class Fsync:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Sync:
-    """Everything was brought to the disk, as by sync(2)."""
+    """Everything was flushed to the disk, as by sync(2)."""
 
     where: SourceLine | None = None
 
@@ -131,7 +131,7 @@ class Ack:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Effect:
-    """The outside world was asked to do something, and did."""
+    """A call on the outside world was completed."""
 
     world: int
     call: str
@@ -139,26 +139,17 @@ class Effect:
     where: SourceLine | None = None
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Called:
-    """A call that the trace is told about began (or, with `returned`, ended)."""
-
-    name: str
-    returned: bool = False
-    where: SourceLine | None = None
-
-
 EntryOp = Create | Link | Unlink | Rename
 DataOp = Write | Truncate | Allocate
 Op = EntryOp | DataOp | Fsync | Sync
-Marker = Ack | Effect | Called
+Marker = Ack | Effect
 Item = Op | Marker
 
 OPS = (Create, Link, Unlink, Rename, Write, Truncate, Allocate, Fsync, Sync)
 
 
 class Tree:
-    """What a disk holds below one folder: names, and the content of what they stand for."""
+    """What a disk holds below one folder: names, and the content of the files they refer to."""
 
     def __init__(self) -> None:
         self.entries: dict[tuple[Node, str], Node] = {}
@@ -167,7 +158,7 @@ class Tree:
         self.targets: dict[Node, str] = {}
 
     def copy(self) -> Tree:
-        """Make a tree that can be changed without changing this one."""
+        """Return an independent copy."""
         tree = Tree()
         tree.entries = dict(self.entries)
         tree.kinds = dict(self.kinds)
@@ -176,7 +167,7 @@ class Tree:
         return tree
 
     def apply(self, op: Item) -> None:
-        """Do to this tree what `op` did to the disk. Markers and fsyncs change nothing."""
+        """Apply an op to this tree. Markers and fsyncs change nothing."""
         match op:
             case Create():
                 self.entries[op.folder, op.name] = op.node
@@ -197,7 +188,7 @@ class Tree:
                 self.data[op.node] = resize(old, max(op.size, len(old)))
 
     def add(self, node: Node, kind: Kind, target: str = "") -> None:
-        """Make a node known, empty."""
+        """Add an empty node."""
         self.kinds[node] = kind
         if kind == "file":
             self.data[node] = b""
@@ -205,7 +196,7 @@ class Tree:
             self.targets[node] = target
 
     def walk(self) -> Iterator[tuple[str, Node]]:
-        """Give the path and node of everything that can be reached, a folder before what is in it, sorted."""
+        """Yield the path and node of everything that can be reached, a folder before what is in it, sorted."""
         children: dict[Node, list[tuple[str, Node]]] = {}
         for (folder, name), node in self.entries.items():
             children.setdefault(folder, []).append((name, node))
@@ -219,11 +210,11 @@ class Tree:
         return below(HOME, "")
 
     def content(self) -> dict[str, bytes | str | None]:
-        """Give what is under each path: bytes of a file, the target of a symlink, None for a folder."""
+        """Return what is at each path: the bytes of a file, the target of a symlink, None for a folder."""
         return {path: self._content(node) for path, node in self.walk()}
 
     def links(self) -> dict[str, str]:
-        """Give the second and later names of what has several, each with the first."""
+        """Return the further names of files with several, each mapped to the first."""
         if len(set(self.entries.values())) == len(self.entries):
             return {}
         first: dict[Node, str] = {}
@@ -236,7 +227,7 @@ class Tree:
         return self.targets[node] if kind == "symlink" else None
 
     def path_of(self, folder: Node, name: str) -> str:
-        """Give the path of an entry, as far as this tree knows it."""
+        """Return the path of an entry, as far as this tree knows it."""
         parts = [name]
         while folder != HOME:
             entry = next((entry for entry, node in self.entries.items() if node == folder), None)
@@ -249,18 +240,18 @@ class Tree:
 
 @dataclasses.dataclass(slots=True)
 class Trace:
-    """The tree that a run started from, all of it on the disk, and what the run did."""
+    """The tree that a run started from, all of it durable, and what the run did."""
 
     start: Tree
     items: list[Item]
 
     def end(self) -> Tree:
-        """Give the tree after everything."""
+        """Return the tree after all items."""
         return replay(self.start, self.items)
 
 
 def replay(start: Tree, items: Iterable[Item]) -> Tree:
-    """Give the tree that `items` make of `start`."""
+    """Return `start` with `items` applied."""
     tree = start.copy()
     for item in items:
         tree.apply(item)
@@ -268,11 +259,11 @@ def replay(start: Tree, items: Iterable[Item]) -> Tree:
 
 
 def overwrite(old: bytes, offset: int, data: bytes) -> bytes:
-    """Put `data` into `old` at `offset`; a gap reads as zeros."""
+    """Return `old` with `data` at `offset`; a gap reads as zeros."""
     old = old if len(old) >= offset else resize(old, offset)
     return old[:offset] + data + old[offset + len(data) :]
 
 
 def resize(old: bytes, size: int) -> bytes:
-    """Cut `old` to `size`, or fill it up with zeros."""
+    """Return `old` cut to `size`, or padded with zeros."""
     return old[:size] if len(old) >= size else old + bytes(size - len(old))

@@ -1,4 +1,4 @@
-"""Worlds over a pipe: they live in the process of the test, and a forked child asks for them there."""
+"""Worlds over a pipe: they live in the process of the test, and a forked child calls them there."""
 
 from __future__ import annotations
 
@@ -14,22 +14,22 @@ from pytest_wfstate.faults.forking import dumps, loads
 from pytest_wfstate.faults.real_clock import now
 from pytest_wfstate.faults.world.world import Worlds
 
-Said = tuple[str, Any]
-TIMEOUT: Said = ("timeout", None)
+Message = tuple[str, Any]
+TIMEOUT: Message = ("timeout", None)
 
 _ITSELF = "the world itself"  # stands for a result that must not cross to the child as a copy
 _ITERATORS = ("__iter__", "__reversed__")
 
 
 class WorldServer:
-    """The end of the pipe that the worlds are at."""
+    """The end of the pipe in the process that has the worlds."""
 
     def __init__(self, pipe: connection.Connection, worlds: Worlds) -> None:
         self._pipe = pipe
         self._worlds = worlds
 
-    def hear(self, deadline: float) -> Said | None:
-        """Answer the child until it says something that is no question. None: it is gone."""
+    def receive(self, deadline: float) -> Message | None:
+        """Answer the requests of the child until it sends another message, and return that; None if the child died."""
         while self._pipe.poll(max(0.0, deadline - now())):
             try:
                 kind, value = loads(self._pipe.recv_bytes())
@@ -42,27 +42,27 @@ class WorldServer:
         return TIMEOUT
 
     def _look(self, world: int, name: str, args: tuple[Any, ...] | None) -> tuple[Any, bool]:
-        found = self._worlds.look(world, name, args)
-        return list(found) if name in _ITERATORS else found, False
+        value = self._worlds.look(world, name, args)
+        return list(value) if name in _ITERATORS else value, False
 
     def _do(self, world: int, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, bool]:
         result = self._worlds.do(world, name, args, kwargs)
         is_async = inspect.isawaitable(result)
         result = asyncio.run(_wait(result)) if is_async else result
-        if isinstance(result, KeysView | ValuesView | ItemsView):  # they look into a dict, which stays here
+        if isinstance(result, KeysView | ValuesView | ItemsView):  # views of a dict, which stays here
             result = list(result)
         return _ITSELF if result is self._worlds.target(world) else result, is_async
 
     def _answer(self, work: Callable[..., tuple[Any, bool]], args: tuple[Any, ...]) -> bytes:
         try:
             value, is_async = work(*args)
-            return dumps(("gave", value, is_async, self._worlds.portable(args[0])))
+            return dumps(("returned", value, is_async, self._worlds.portable(args[0])))
         except Exception as error:
             return _dumped(error, self._worlds.portable(args[0]))
 
 
 class WorldClient:
-    """The other end: a way to the worlds for a child."""
+    """The other end, in the child."""
 
     def __init__(self, pipe: connection.Connection, worlds: Worlds) -> None:
         self._pipe = pipe
@@ -70,32 +70,32 @@ class WorldClient:
         self._worlds = worlds
 
     def call(self, world: int, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Ask for an effect."""
-        result = self._ask("effect", (world, name, args, kwargs))
+        """Request an effect."""
+        result = self._request("effect", (world, name, args, kwargs))
         return self._worlds.target(world) if result == _ITSELF else result
 
     def look(self, world: int, name: str, args: tuple[Any, ...] | None) -> Any:
-        """Ask for what a world shows."""
-        found = self._ask("look", (world, name, args))
-        return iter(found) if name in _ITERATORS else found
+        """Request an attribute or, with `args`, the result of a special method."""
+        value = self._request("look", (world, name, args))
+        return iter(value) if name in _ITERATORS else value
 
-    def say(self, kind: str, value: Any) -> None:
-        """Say something that needs no answer."""
+    def send(self, kind: str, value: Any) -> None:
+        """Send a message that needs no answer."""
         with self._lock:
             self._pipe.send_bytes(dumps((kind, value)))
 
-    def _ask(self, kind: str, value: Any) -> Any:
+    def _request(self, kind: str, value: Any) -> Any:
         with self._lock:
             self._pipe.send_bytes(dumps((kind, value)))
-            said, result, more, state = loads(self._pipe.recv_bytes())
+            outcome, result, more, state = loads(self._pipe.recv_bytes())
             self._worlds.follow(value[0], state)
-        if said == "raised":
+        if outcome == "raised":
             _raise(result, *more)
-        return _given(result) if more else result
+        return _awaitable(result) if more else result
 
 
 def _dumped(error: Exception, state: bytes | None) -> bytes:
-    """Pickle an exception by its parts: many cannot be made anew from their arguments."""
+    """Pickle an exception by its parts: many cannot be rebuilt from their arguments."""
     try:
         return dumps(("raised", type(error), (error.args, vars(error)), state))
     except Exception:
@@ -113,5 +113,5 @@ async def _wait(result: Any) -> Any:
     return await result
 
 
-async def _given(result: Any) -> Any:
+async def _awaitable(result: Any) -> Any:
     return result

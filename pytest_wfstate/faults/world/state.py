@@ -1,4 +1,4 @@
-"""The state of a world: how it is copied, and put back in place, so that whoever holds the object sees it too."""
+"""The state of a world: how it is copied, and restored in place, so that every holder of the object sees it."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from pytest_wfstate.faults.forking import dumps
 
 _CONTAINERS = (list, dict, set, bytearray)
 _PLAIN = (*_CONTAINERS, int, float, str, bytes, bool, tuple, frozenset, type(None))
-# A lock is no state, and cannot be copied.
+# A lock is not state, and cannot be copied.
 _LOCKS = (type(threading.Lock()), type(threading.RLock()), threading.Condition, threading.Event, threading.Semaphore)
 
 
 class CannotCopy(WfstateError, TypeError):
-    """The state of a world cannot be kept and put back."""
+    """The state of a world cannot be copied."""
 
     __module__ = "pytest_wfstate"
 
 
 class WorldState:
-    """How to keep the state of an object: by `save` and `load` if they are given, else by copying what it holds.
+    """Saves and restores the state of an object: by `save` and `load` if given, else by copying what it holds.
 
     An object holds its attributes. A bound method stands for its object; a function holds the plain values of its
     closure.
@@ -34,7 +34,7 @@ class WorldState:
         self._target = target
         self._save = save
         self._load = load
-        self.copy()  # so that what cannot be copied is found now, and not in the middle of a run
+        self.copy()  # so that what cannot be copied fails now, and not in the middle of a run
 
     def copy(self) -> Any:
         """Copy the state.
@@ -48,12 +48,12 @@ class WorldState:
             return copy.deepcopy(_held(self._target))
         except Exception as error:
             raise CannotCopy(
-                f"the state of {self._target!r} cannot be copied: {error}. crash.world keeps a copy after each effect, "
-                "to put it back. Give crash.world(..., save=..., load=...) for what cannot be copied."
+                f"The state of {self._target!r} cannot be copied: {error}. crash.world copies it after each effect, to "
+                "restore it later. Pass crash.world(..., save=..., load=...) to do that yourself."
             ) from error
 
     def portable(self) -> bytes | None:
-        """Pickle the state for a forked child, if that can be done and the state is not kept elsewhere."""
+        """Pickle the state for a forked child, or return None if it cannot be pickled or `save` keeps it elsewhere."""
         if self._save is not None:
             return None
         try:
@@ -61,12 +61,12 @@ class WorldState:
         except Exception:
             return None
 
-    def put_back(self, state: Any) -> None:
-        """Put a copy back in place."""
+    def restore(self, state: Any) -> None:
+        """Restore a copy, in place."""
         if self._load is not None:
             self._load(state)
         else:
-            _put_back(self._target, copy.deepcopy(state))
+            _restore(self._target, copy.deepcopy(state))
 
 
 def _held(target: Any) -> Any:
@@ -78,7 +78,7 @@ def _held(target: Any) -> Any:
     return {name: value for name, value in vars(owner).items() if not isinstance(value, _LOCKS)}
 
 
-def _put_back(target: Any, state: Any) -> None:
+def _restore(target: Any, state: Any) -> None:
     owner = _owner(target)
     if isinstance(owner, _CONTAINERS):
         _refill(owner, state)
@@ -95,13 +95,13 @@ def _put_back(target: Any, state: Any) -> None:
 
 
 def _owner(target: Any) -> Any:
-    """Give the object of a bound method, and anything else as it is."""
+    """Return the object of a bound method, and anything else as it is."""
     owner = getattr(target, "__self__", None)
     return target if owner is None or isinstance(owner, types.ModuleType) else owner
 
 
 def _cells(function: types.FunctionType) -> list[tuple[int, types.CellType]]:
-    """Give the closure of a function, as far as it is plain values: the rest is no state of its own."""
+    """Return the cells of a function's closure that hold plain values: the rest is not its own state."""
     return [(number, cell) for number, cell in enumerate(function.__closure__ or ()) if _is_plain(_content(cell))]
 
 
@@ -117,8 +117,10 @@ def _content(cell: types.CellType) -> Any:
 
 
 def _same(old: Any, new: Any) -> Any:
-    """Give `new`, in the place of `old` if that is a container of the same type: others may hold it."""
-    if type(old) is type(new) and issubclass(type(old), _CONTAINERS):  # by type: a stand-in passes for a container
+    """Return `new`, or `old` refilled with it if both are containers of one type: others may hold `old`."""
+    if type(old) is type(new) and issubclass(
+        type(old), _CONTAINERS
+    ):  # by type: isinstance takes a stand-in for a container
         _refill(old, new)
         return old
     return new
@@ -132,15 +134,15 @@ def _refill(container: Any, content: Any) -> None:
         container.update(content)
 
 
-def alike(one: Any, other: Any) -> bool:
-    """Tell whether two copies of a state say the same; what cannot be compared is taken to."""
-    if type(one) is not type(other):
+def equal(left: Any, right: Any) -> bool:
+    """Whether two copies of a state are equal. Objects that cannot be compared count as equal."""
+    if type(left) is not type(right):
         return False
-    if isinstance(one, dict):
-        return one.keys() == other.keys() and all(alike(one[key], other[key]) for key in one)
-    if isinstance(one, (list, tuple)):
-        return len(one) == len(other) and all(map(alike, one, other))
-    compares: object = type(one).__eq__
+    if isinstance(left, dict):
+        return left.keys() == right.keys() and all(equal(left[key], right[key]) for key in left)
+    if isinstance(left, (list, tuple)):
+        return len(left) == len(right) and all(map(equal, left, right))
+    compares: object = type(left).__eq__
     if compares is object.__eq__:
-        return alike(vars(one), vars(other)) if hasattr(one, "__dict__") else True
-    return bool(one == other)
+        return equal(vars(left), vars(right)) if hasattr(left, "__dict__") else True
+    return bool(left == right)

@@ -1,12 +1,13 @@
 """The outside world: what does not crash with the process, such as a bank, a mail server, or a person.
 
-A world stands in for an object. Every method call on it is one effect in the trace, done in full or not at all; before
-each check it is put back to what it was at the crash. It lives in the test's process: a child that is to be killed
-reaches it through a pipe.
+A world stands in for an object. Every method call on it is one atomic effect in the trace; before each check the
+object is restored to its state at the crash. It lives in the test's process: a child that is to be killed reaches it
+through a pipe.
 """
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import inspect
 from collections.abc import Awaitable, Callable
@@ -16,9 +17,9 @@ from pytest_wfstate.faults.forking import loads
 from pytest_wfstate.faults.source import causing_line
 from pytest_wfstate.faults.trace.log import Log
 from pytest_wfstate.faults.trace.ops import Effect
-from pytest_wfstate.faults.world.state import WorldState, alike
+from pytest_wfstate.faults.world.state import WorldState, equal
 
-# Special methods are looked up on the type, so a stand-in needs its own. The first only look.
+# Special methods are looked up on the type, so a stand-in needs its own. The first only read.
 _LOOKS = ("__len__", "__iter__", "__contains__", "__getitem__", "__bool__", "__eq__", "__str__", "__reversed__")
 _CHANGES = ("__call__", "__setitem__", "__delitem__", "__setattr__", "__next__")
 # What changes an object in place.
@@ -41,43 +42,45 @@ _ACTS = (*_CHANGES, *_IN_PLACE, "__enter__", "__exit__", "__aenter__", "__aexit_
 
 
 class Remote(Protocol):
-    """A way to the worlds, from another process."""
+    """Access to the worlds from another process."""
 
     def call(self, world: int, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Call a method there and give its result, or raise its exception."""
+        """Call a method there, and return its result or raise its exception."""
 
     def look(self, world: int, name: str, args: tuple[Any, ...] | None) -> Any:
-        """Give an attribute or, with `args`, what a special method gives."""
+        """Return an attribute or, with `args`, the result of a special method."""
 
     def ack(self, value: Any) -> None:
-        """Note a promise to the outside there."""
+        """Record an acknowledgement there."""
 
 
 Around = Callable[["WorldMethod", Callable[[], Any]], Any]
 
 
 class Worlds:
-    """The worlds of one test, in the order in which they were made."""
+    """The worlds of one test, in the order in which they were created."""
 
     def __init__(self) -> None:
         self.log: Log | None = None
-        """Where effects are noted; None while nothing is recorded."""
+        """The log of the recorder; None while nothing is recorded."""
         self.remote: Remote | None = None
         """Set in a child: where the worlds really are."""
         self.effects: list[str] | None = None
-        """Where effects are listed while there is a child."""
+        """The effects so far, while there is a child."""
         self.around: Around | None = None
-        """Makes the calls that do not come from the child, such as those of a server that the child talks to."""
+        """Makes the calls of this process, such as those of a server that the child talks to."""
         self._worlds: list[_OutsideObject] = []
 
     def add(self, target: Any, save: Callable[[], Any] | None, load: Callable[[Any], None] | None) -> Any:
-        """Give a stand-in for `target`.
+        """Return a stand-in for `target`.
 
         Raises:
-            CannotCopy: its state cannot be kept.
+            CannotCopy: its state cannot be copied.
         """
         if (save is None) != (load is None):
-            raise TypeError("crash.world takes save= and load= together: one gives the state, the other puts it back.")
+            raise TypeError(
+                "crash.world got only one of save= and load=. Pass both: load= restores what save= returned."
+            )
         world = _OutsideObject(
             len(self._worlds), target, WorldState(target, save, load), is_here=self.remote is not None
         )
@@ -89,44 +92,44 @@ class Worlds:
         """Copy the state of every world."""
         return [world.state.copy() for world in self._worlds]
 
-    def put_back(self, states: list[Any]) -> None:
-        """Put every world back to a state that `states` gave. Worlds made later are left alone."""
+    def restore(self, states: list[Any]) -> None:
+        """Restore every world to what `states` returned. Worlds created since then are left alone."""
         for world, state in zip(self._worlds, states, strict=False):
-            world.state.put_back(state)
+            world.state.restore(state)
 
     def changed_unseen(self, states: list[Any]) -> list[str]:
-        """Tell which worlds are not in the state that their effects led to: they were changed behind the stand-in."""
+        """Return a reason for each world whose state is not `states`: it was changed without its stand-in."""
         return [
-            f"{world.target!r} was changed behind its stand-in, which notes only its own methods: make a world of the "
-            "part that is changed, such as crash.world(client.refunds), or give it a method for that"
+            f"{world.target!r} was changed without its stand-in, which records only calls of its own methods. Make a "
+            "world of the part that changes, such as crash.world(client.refunds), or change it through a method."
             for world, state in zip(self._worlds, states, strict=False)
-            if not alike(world.state.copy(), state)
+            if not equal(world.state.copy(), state)
         ]
 
     def target(self, number: int) -> Any:
-        """Give the object that a world stands in for."""
+        """Return the object that a world stands in for."""
         return self._worlds[number].target
 
     def portable(self, number: int) -> bytes | None:
-        """Pickle the state of a world for a child, if that can be done."""
+        """Pickle the state of a world for a child, if it can be pickled."""
         return self._worlds[number].state.portable()
 
     def follow(self, number: int, state: bytes | None) -> None:
-        """Bring the copy of a world that a child has up to date, for who looks at the object itself."""
+        """Update a child's copy of a world, for code that reads the object itself."""
         if state is not None:
-            self._worlds[number].state.put_back(loads(state))
+            self._worlds[number].state.restore(loads(state))
 
     def follow_all(self, states: list[bytes | None]) -> None:
-        """Bring the copies of all worlds that a child has up to date."""
-        for world, state in zip(self._worlds, states, strict=False):  # others were made by the workload
+        """Update a child's copies of all worlds."""
+        for world, state in zip(self._worlds, states, strict=False):  # the workload created others
             self.follow(world.number, state)
 
     def all_portable(self) -> list[bytes | None]:
-        """Pickle the states of all worlds for a child, as far as that can be done."""
+        """Pickle the states of all worlds for a child, where they can be pickled."""
         return [world.state.portable() for world in self._worlds]
 
     def read(self, number: int, name: str) -> Any:
-        """Give an attribute of a world; a method is one that notes an effect when it is called."""
+        """Return an attribute of a world; a method records an effect when it is called."""
         target, remote = self._worlds[number].target, self._remote(number)
         if remote is not None and not callable(getattr(target, name, None)):
             return remote.look(number, name, None)
@@ -134,15 +137,15 @@ class Worlds:
         return WorldMethod(self, number, name) if callable(value) else value
 
     def look(self, number: int, name: str, args: tuple[Any, ...] | None) -> Any:
-        """Give an attribute or, with `args`, what a special method gives. That is no effect."""
+        """Return an attribute or, with `args`, the result of a special method. This is not an effect."""
         remote = self._remote(number)
         if remote is not None:
             return remote.look(number, name, args)
-        found = getattr(self._worlds[number].target, name)
-        return found if args is None else found(*args)
+        value = getattr(self._worlds[number].target, name)
+        return value if args is None else value(*args)
 
     def call(self, number: int, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Call a method of a world, and note the effect."""
+        """Call a method of a world, and record the effect."""
         remote = self._remote(number)
         if remote is not None:
             result = remote.call(number, name, args, kwargs)
@@ -154,13 +157,11 @@ class Worlds:
         return world.stand_in if result is world.target else result
 
     def do(self, number: int, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Call a method of a world that is in this process, and note the effect."""
+        """Call a method of a world that is in this process, and record the effect."""
         world = self._worlds[number]
         method = getattr(world.target, name)
         text = _text(world.target, name, args, kwargs)
-        if self.log is None:
-            return self._done(world, text, lambda: method(*args, **kwargs))
-        with self.log.lock:
+        with self.log.lock if self.log is not None else contextlib.nullcontext():
             return self._done(world, text, lambda: method(*args, **kwargs))
 
     def _remote(self, number: int) -> Remote | None:
@@ -195,19 +196,19 @@ class Worlds:
 
 @dataclasses.dataclass(slots=True)
 class _OutsideObject:
-    """One object of the outside, how to keep its state, and what stands in for it."""
+    """An object of the outside world, its state, and its stand-in."""
 
     number: int
     target: Any
     state: WorldState
     is_here: bool
-    """Whether it was made in a child, and is nowhere else."""
+    """Whether it was created in a child, and exists nowhere else."""
     stand_in: Any = None
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class WorldMethod:
-    """A method of a world, to be called, or to name the point right before or after it."""
+    """A method of a world: call it, or use it to name the point before or after it."""
 
     worlds: Worlds
     world: int
@@ -219,7 +220,7 @@ class WorldMethod:
 
 
 def _stand_in(world: _OutsideObject, worlds: Worlds) -> Any:
-    """Make an object that passes for the world's: its class has the special methods that the real one has."""
+    """Return a stand-in: its class has the special methods of the real one."""
 
     def act(name: str) -> Callable[..., Any]:
         return lambda _, *args, **kwargs: worlds.call(world.number, name, args, kwargs)
@@ -228,11 +229,11 @@ def _stand_in(world: _OutsideObject, worlds: Worlds) -> Any:
         return lambda _, *args: worlds.look(world.number, name, args)
 
     def refuse(operator: str) -> Callable[..., Any]:
-        # An object that only has __add__ is not changed by `+=`: another one takes its place, which is no world.
+        # With only __add__, `+=` does not change the object: it binds the name to another, which is not a world.
         def refusing(_: Any, value: Any) -> Any:
             raise TypeError(
-                f"`{operator} {value!r}` would not change the world {world.target!r}, but put another object in the "
-                "place of its stand-in. Give it a method that changes it, and call that."
+                f"`{operator} {value!r}` would not change the world {world.target!r}, but replace its stand-in by "
+                "another object. Change it through a method of its own."
             )
 
         return refusing
@@ -249,7 +250,7 @@ def _stand_in(world: _OutsideObject, worlds: Worlds) -> Any:
 
 
 def _text(target: Any, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
-    """Say what a call does, as it stands in the code that makes it."""
+    """Format a call as in the source code."""
     shown = [repr(arg) for arg in args] + [f"{key}={value!r}" for key, value in kwargs.items()]
     if name in _IN_PLACE:
         return f"{_IN_PLACE[name]} {shown[0]}"

@@ -86,7 +86,7 @@ class TestText:
     )
     def test_anything_else_is_told(self, text: str) -> None:
         with pytest.raises(
-            NoReplayId, match=r"is no replay id\. Copy it from the end of a violation's report."
+            NoReplayId, match=r"is not a replay id\. Copy one from the end of a violation's report."
         ) as caught:
             ReplayId.read(text)
         assert isinstance(caught.value, ValueError)
@@ -102,16 +102,16 @@ class TestFinding:
         state = data.draw(st.sampled_from(states))
         (crash,) = state.ids()
         found = find(run, CrashId.read(str(crash)))
-        assert (found.point.index, found.choice) == (state.point.index, state.choice)
+        assert (found.point.index, found.loss) == (state.point.index, state.loss)
 
-    @pytest.mark.parametrize("part", ["model", "point", "turned", "fingerprint"])
+    @pytest.mark.parametrize("part", ["model", "point", "losses", "fingerprint"])
     def test_of_another_run_is_an_error(self, part: str) -> None:
-        others: dict[str, Any] = {"model": "xfs", "point": 99, "turned": ((7, 7, 7),), "fingerprint": "00000000"}
+        others: dict[str, Any] = {"model": "xfs", "point": 99, "losses": ((7, 7, 7),), "fingerprint": "00000000"}
         run = CrashedRun(Trace(Tree(), []), "kill", ())
         (state,) = distinct_states(run, Counters())
         (crash,) = state.ids()
-        assert find(run, crash).choice == state.choice
-        with pytest.raises(TraceChanged, match="the run does not do what it did when"):
+        assert find(run, crash).loss == state.loss
+        with pytest.raises(TraceChanged, match="The run differs from the one that"):
             find(run, CrashId(**{name: getattr(crash, name) for name in CrashId.__slots__} | {part: others[part]}))
 
 

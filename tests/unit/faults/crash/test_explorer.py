@@ -393,7 +393,7 @@ class TestErrors:
             ({"model": ""}, "^model is '', which is unknown"),
             ({"depth": 3}, r"^depth is 3\. It is 1 \(crash the workload\) or 2"),
             ({"depth": "2"}, "^depth is '2'"),
-            ({"children": "all"}, r"^children is 'all'\. It is 'forbid' or 'readonly'"),
+            ({"children": "all"}, r"^children='all' is unknown\. Pass 'forbid', or 'readonly'"),
             ({"unmeasured": "pass"}, r"^unmeasured is 'pass', which is unknown\. One of: fail, skip\.$"),
         ],
     )

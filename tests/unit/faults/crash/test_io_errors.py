@@ -391,7 +391,7 @@ class TestReplay:
 
     def test_a_run_that_has_changed_is_an_error(self, lab: Lab) -> None:
         first = self.bug(lab(), save_without_looking)
-        with pytest.raises(TraceChanged, match="the run does not do what it did when 'short-2-"):
+        with pytest.raises(TraceChanged, match="The run differs from the one that 'short-2-"):
             run(lab(replay=ReplayId.read(first.replay_id)), save_again)
 
     def test_another_op_in_its_place_is_an_error(self, lab: Lab) -> None:
@@ -413,7 +413,7 @@ class TestReplay:
             explore(lab(replay=ReplayId.read(caught.value.replay_id)), Path.mkdir)
 
     def test_an_op_that_is_not_there_any_more_is_an_error(self, lab: Lab) -> None:
-        with pytest.raises(TraceChanged, match="the run does not do what it did when 'EIO-99-00000000' was made"):
+        with pytest.raises(TraceChanged, match="The run differs from the one that 'EIO-99-00000000' was made for"):
             run(lab(replay=ReplayId.read("EIO-99-00000000")), save_well)
 
     def test_an_id_of_an_exploration_is_of_another_run(self, lab: Lab) -> None:
@@ -448,5 +448,5 @@ def test_a_world_that_was_changed_behind_its_stand_in_is_not_measured(crash: Cra
         save(home, "text")
         bank.refunds.append("order-1")
 
-    with pytest.raises(NotMeasured, match="was changed behind its stand-in"):
+    with pytest.raises(NotMeasured, match="was changed without its stand-in"):
         crash.errors(workload, lambda _: None)

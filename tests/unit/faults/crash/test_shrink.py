@@ -120,7 +120,7 @@ def test_nothing_can_be_put_back_and_no_earlier_point_will_do(
     assume(broken)
     state = shrunk(data.draw(st.sampled_from(broken)), check, tries=10**6)
     assert check.fails(state)
-    for part, setting in enumerate(state.choice):
+    for part, setting in enumerate(state.loss):
         for axis, turned in enumerate(setting):
             assert not any(check.fails(state.with_position(part, axis, position)) for position in range(turned))
     same = [one for one in broken if one.lost() == state.lost() and one.tree().content() == state.tree().content()]

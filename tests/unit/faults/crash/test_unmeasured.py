@@ -72,10 +72,10 @@ def write_without_a_name(home: Path) -> None:
         (write_by_child, r"A child process was started \(by subprocess"),
         (write_by_fork, r"A child process was started \(by os\.fork\)"),
         (write_by_mmap, r"note was mapped into memory by mmap"),
-        (write_by_native_code, r"The recorded ops do not explain what is in note"),
+        (write_by_native_code, r"The recorded ops do not explain the content of note"),
         (write_nothing, r"nothing was written below home: write to the folder that the workload is given"),
         (write_elsewhere, r"nothing was written below home"),
-        (write_without_a_name, r"A file without a name was made in \. by O_TMPFILE"),
+        (write_without_a_name, r"O_TMPFILE opened a file without a name in \."),
     ],
 )
 def test_of_a_workload(lab: Lab, workload: Any, reason: str) -> None:
@@ -87,7 +87,7 @@ def test_of_a_workload(lab: Lab, workload: Any, reason: str) -> None:
 
 
 def test_children_that_write_although_they_were_said_not_to(crash: Crash) -> None:
-    with pytest.raises(NotMeasured, match="The recorded ops do not explain what is in note"):
+    with pytest.raises(NotMeasured, match="The recorded ops do not explain the content of note"):
         crash.explore(write_by_child, accept, children="readonly")
 
 

@@ -51,8 +51,8 @@ def left(items: Sequence[Item], model: Model, start: Tree | None = None) -> list
     """What a crash after all items can leave, without doubles."""
     *_, last = crash_points(Trace(start or Tree(), list(items)), model)
     disks: list[Disk] = []
-    for _, choice in last.choices():
-        disk = last.tree(choice).content()
+    for _, loss in last.losses():
+        disk = last.tree(loss).content()
         if disk not in disks:
             disks.append(disk)
     return disks
@@ -306,7 +306,7 @@ class TestCuts:
 
     def test_choices_begin_with_all_kept_and_cover_everything(self) -> None:
         *_, last = crash_points(Trace(tree(a=b""), [Write(1, 0, b"x"), Create(HOME, "b", 2)]), "posix")
-        found = [choice for _, choice in last.choices()]
+        found = [loss for _, loss in last.losses()]
         assert found[0] == last.kept
         assert len(set(found)) == len(found)
         assert last.is_complete()
@@ -315,16 +315,16 @@ class TestCuts:
         items: list[Item] = [Write(1, 0, b"x" * 5 * PAGE), Unlink(HOME, "a", 1), Fsync(HOME)]
         *_, last = crash_points(Trace(tree(a=b""), items), "posix")
         assert last.possible > 2**5
-        assert [choice for _, choice in last.choices()] == [last.kept]
+        assert [loss for _, loss in last.losses()] == [last.kept]
 
     def test_pages_written_over_with_the_same_leave_nothing_to_choose(self) -> None:
         same = tree(a=bytes(40 * PAGE))
         *_, last = crash_points(Trace(same, [Write(same.entries[HOME, "a"], 0, bytes(40 * PAGE))]), "posix")
-        assert [choice for _, choice in last.choices()] == [last.kept]
+        assert [loss for _, loss in last.losses()] == [last.kept]
 
     def test_choices_come_in_a_fixed_order_of_classes(self) -> None:
         *_, last = crash_points(Trace(tree(a=b""), [Write(1, 0, b"x"), Create(HOME, "b", 2)]), "posix")
-        ranks = [rank for rank, _ in last.choices()]
+        ranks = [rank for rank, _ in last.losses()]
         assert ranks == sorted(ranks)
 
 
@@ -336,22 +336,22 @@ class TestMany:
     @pytest.mark.parametrize(("most", "found"), [(3, 3), (4096, 4096), (5000, 5000), (math.inf, 2**13)])
     def test_are_cut_off_at_a_bound(self, most: float, found: int) -> None:
         *_, last = crash_points(Trace(Tree(), list(self.NAMES)), "posix", most)
-        choices = [choice for _, choice in last.choices()]
-        assert len(choices) == len(set(choices)) == found
+        losses = [loss for _, loss in last.losses()]
+        assert len(losses) == len(set(losses)) == found
         assert last.is_complete() == (most == math.inf)
 
     def test_come_in_the_same_order_with_a_bound_and_without(self) -> None:
         *_, bounded = crash_points(Trace(Tree(), list(self.NAMES)), "posix", 5000)
         *_, unbounded = crash_points(Trace(Tree(), list(self.NAMES)), "posix", math.inf)
-        assert list(bounded.choices()) == list(itertools.islice(unbounded.choices(), 5000))
+        assert list(bounded.losses()) == list(itertools.islice(unbounded.losses(), 5000))
 
     def test_come_one_by_one(self) -> None:
         """There may be more than fit in the memory, in one part and in several."""
         start = tree(a=b"", b=b"")
         writes = [Write(node, 0, bytes([number]) * 100 * PAGE) for number, node in enumerate(start.data, 1)]
         *_, last = crash_points(Trace(start, [*writes, *self.NAMES]), "posix", math.inf)
-        choices = [choice for _, choice in itertools.islice(last.choices(), 20_000)]
-        assert len(set(choices)) == 20_000
+        losses = [loss for _, loss in itertools.islice(last.losses(), 20_000)]
+        assert len(set(losses)) == 20_000
 
     @pytest.mark.parametrize("most", [100, math.inf])
     def test_what_is_cut_off_counts_as_skipped(self, most: float) -> None:
@@ -409,9 +409,9 @@ def next_items(draw: st.DrawFn, now: Tree, number: int) -> Item | None:
 
 def every_state(trace: Trace, model: Model) -> set[tuple[frozenset[tuple[str, bytes | str | None]], int]]:
     return {
-        (frozenset(point.tree(choice).content().items()), point.markers)
+        (frozenset(point.tree(loss).content().items()), point.markers)
         for point in crash_points(trace, model)
-        for _, choice in point.choices()
+        for _, loss in point.losses()
     }
 
 

@@ -84,7 +84,7 @@ def test_a_world_that_is_changed_behind_its_stand_in_is_not_measured(crash: Cras
         agent(disk.home)
         assert len(client.refunds.made) <= 1
 
-    with pytest.raises(NotMeasured, match=r"was changed behind its stand-in.*crash\.world\(client\.refunds\)"):
+    with pytest.raises(NotMeasured, match=r"was changed without its stand-in.*crash\.world\(client\.refunds\)"):
         crash.explore(agent, check)
 
 

@@ -24,11 +24,11 @@ from pytest_wfstate.faults.race.schedule import (
     ScheduleRun,
     TraceKeys,
     Turn,
-    death_of,
     preemptions,
     turns_taken,
 )
 from pytest_wfstate.faults.race.search import ScheduleSearch
+from pytest_wfstate.faults.replay_id import death_of
 
 Client = Callable[[Path], Any]
 

@@ -22,6 +22,7 @@ from typing import Any
 
 import pytest
 
+from pytest_wfstate.faults.record import sqlite_vfs
 from pytest_wfstate.faults.record.recorder import Recorder
 from tests.unit.faults.record.recording import forked
 from tests.unit.faults.trace.texts import in_words
@@ -106,7 +107,7 @@ def test_a_file_object_from_before_is_noticed(home: Path) -> None:
             file.flush()
 
         (said,) = reasons(workload, home)
-    assert said.startswith("The recorded ops do not explain what is in old: ")
+    assert said.startswith("The recorded ops do not explain the content of old. ")
     assert "a file object that was opened before recording began" in said
 
 
@@ -119,7 +120,7 @@ def test_at_most_three_paths_are_named(home: Path) -> None:
             file.close()
 
     (said,) = reasons(workload, home)
-    assert said.startswith("The recorded ops do not explain what is in a, b, c and 2 more: ")
+    assert said.startswith("The recorded ops do not explain the content of a, b, c and 2 more. ")
 
 
 @pytest.mark.parametrize(
@@ -139,8 +140,8 @@ def test_unseen_writes_to_a_file_that_is_gone_are_noticed(take_away: Callable[[P
 
         (said,) = reasons(workload, home)
     assert said == (
-        "The recorded ops do not explain what was in old when it was removed or replaced: it had 8 bytes, and they "
-        "account for 6."
+        "The recorded ops do not explain the content of old when it was removed or replaced: it had 8 bytes, of "
+        "which 6 were recorded."
     )
 
 
@@ -162,7 +163,7 @@ def test_unseen_writes_to_a_file_that_is_moved_in_are_noticed(bring_in: str, hom
             getattr(os, bring_in)(outside, home / "a")
 
     assert reasons(workload, home)[0] == (
-        f"{outside} was moved or linked below home after something wrote to it that the recorder could not see."
+        f"{outside} was moved or linked below home after a write that could not be recorded."
     )
 
 
@@ -240,7 +241,7 @@ def test_a_child_does_not_wait_for_a_lock_of_its_parent(home: Path) -> None:
 
 def test_a_child_that_writes_after_all_is_noticed(home: Path) -> None:
     (said,) = reasons(lambda home: subprocess.run(["touch", home / "a"], check=True), home, children="readonly")
-    assert "do not explain what is in a: " in said
+    assert "do not explain the content of a. " in said
 
 
 def map_old(home: Path, mode: str, **options: Any) -> None:
@@ -251,7 +252,7 @@ def map_old(home: Path, mode: str, **options: Any) -> None:
 @pytest.mark.parametrize("options", [{}, {"access": mmap.ACCESS_WRITE}])
 def test_a_writable_shared_mapping_is_a_reason(options: dict[str, Any], home: Path) -> None:
     assert reasons(lambda home: map_old(home, "r+b", **options), home) == [
-        "old was mapped into memory by mmap: writes to such memory cannot be seen."
+        "old was mapped by mmap: writes through the mapping cannot be seen."
     ]
 
 
@@ -273,16 +274,18 @@ def test_memory_of_no_file_is_no_reason(home: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["{home}/db", "file:{home}/db?mode=rwc"])
-def test_sqlite_below_home_is_a_reason_unless_somebody_sees_it(name: str, home: Path) -> None:
+def test_sqlite_below_home_is_a_reason_unless_its_vfs_is_wrapped(
+    name: str, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def connect(home: Path) -> None:
         sqlite3.connect(name.format(home=home), uri=True).close()
 
     (home / "db").touch()
-    assert reasons(connect, home) == [f"SQLite writes {home}/db from native code, and nobody was there to see it."]
-    with Recorder(home) as recorder:
-        recorder.sees_sqlite = True
-        connect(home)
-    assert recorder.unmeasured == []
+    assert reasons(connect, home) == []
+    monkeypatch.setattr(sqlite_vfs, "_wrapper", lambda: None)
+    assert reasons(connect, home) == [
+        f"SQLite writes {home}/db from native code, and the VFS of this interpreter's SQLite cannot be wrapped."
+    ]
 
 
 def test_sqlite_in_memory_or_elsewhere_is_no_reason(home: Path) -> None:
@@ -296,7 +299,6 @@ def test_sqlite_in_memory_or_elsewhere_is_no_reason(home: Path) -> None:
 def test_what_sqlite_rebuilds_is_no_difference(home: Path) -> None:
     (home / "old-shm").touch()
     with open(home / "old-shm", "w") as mapped, Recorder(home) as recorder:
-        recorder.sees_sqlite = True
         mapped.write("1")
         mapped.flush()
     assert recorder.unmeasured == []
@@ -304,7 +306,7 @@ def test_what_sqlite_rebuilds_is_no_difference(home: Path) -> None:
 
 def test_a_file_without_a_name_is_a_reason(home: Path) -> None:
     assert reasons(lambda home: os.close(os.open(home / "folder", os.O_TMPFILE | os.O_RDWR)), home) == [
-        "A file without a name was made in folder by O_TMPFILE: it cannot be followed."
+        "O_TMPFILE opened a file without a name in folder, which cannot be followed."
     ]
     assert reasons(lambda _: tempfile.TemporaryFile().close(), home) == []
 
@@ -320,7 +322,7 @@ def test_a_thread_that_still_runs_is_a_reason(home: Path) -> None:
     said = reasons(workload, home)
     end.set()
     threads[0].join()
-    assert said == ["The thread 'straggler' is still running: what it writes from here on cannot be seen."]
+    assert said == ["The thread 'straggler' is still running: what it writes from now on cannot be seen."]
 
 
 def test_a_thread_from_before_is_no_reason(home: Path) -> None:
@@ -338,7 +340,7 @@ def test_a_pool_must_be_idle_not_gone(home: Path) -> None:
         assert reasons(lambda home: pool.submit((home / "a").touch).result(), home) == []
         said = reasons(lambda _: pool.submit(end.wait), home)
         end.set()
-    assert said == ["Work that was given to a thread is not finished: what it writes from here on cannot be seen."]
+    assert said == ["Work that was handed to a thread is not finished: what it writes from now on cannot be seen."]
 
 
 def test_a_reason_is_given_once(home: Path) -> None:

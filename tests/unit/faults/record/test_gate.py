@@ -12,7 +12,8 @@ from typing import Any
 
 import pytest
 
-from pytest_wfstate.faults.record.recorder import Intent, Recorder
+from pytest_wfstate.faults.record.gate import Intent
+from pytest_wfstate.faults.record.recorder import Recorder
 from tests.unit.faults.record.recording import content, forked
 from tests.unit.faults.trace.texts import in_words
 

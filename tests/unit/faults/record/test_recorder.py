@@ -333,7 +333,7 @@ def test_line_buffering_of_a_binary_file_warns_the_caller(home: Path) -> None:
 
 def test_a_second_recorder_is_refused(home: Path) -> None:
     with Recorder(home) as recorder:
-        with pytest.raises(AlreadyRecording, match=f"a recorder of {home} is on") as error, Recorder(home):
+        with pytest.raises(AlreadyRecording, match=f"{home} is being recorded") as error, Recorder(home):
             pass
         (home / "a").touch()
     assert isinstance(error.value, WfstateError)
@@ -341,12 +341,12 @@ def test_a_second_recorder_is_refused(home: Path) -> None:
 
 
 def test_the_trace_is_there_after_the_block(home: Path) -> None:
-    with Recorder(home) as recorder, pytest.raises(RuntimeError, match="still on"):
+    with Recorder(home) as recorder, pytest.raises(RuntimeError, match="still active"):
         recorder.trace()
 
 
 def test_children_are_forbidden_or_readonly(home: Path) -> None:
-    with pytest.raises(ValueError, match="children is 'maybe'"):
+    with pytest.raises(ValueError, match="children='maybe' is unknown"):
         Recorder(home, children="maybe")
 
 

@@ -364,8 +364,8 @@ def test_a_folder_that_was_synced_between_two_blocks_is_not_synced_again(home: P
 
 
 def names_at(log: Log, home: Path) -> dict[int, str]:
-    """Give the names of what is there now."""
-    return {log.node_for(path.stat()): path.name for path in home.iterdir()} | {HOME: "."}
+    """Return the current name of each file."""
+    return {log.node(path.stat(), None): path.name for path in home.iterdir()} | {HOME: "."}
 
 
 def test_a_connection_may_outlive_the_interpreter(home: Path) -> None:
