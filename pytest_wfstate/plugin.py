@@ -111,9 +111,9 @@ def pytest_runtest_makereport(
     """Let a violation in a suite speak for itself."""
     if not _is_of_suite(item):
         return (yield)
-    from pytest_wfstate.suites.items import pointed_at_users_code, reported
+    from pytest_wfstate.suites.items import point_at_users_code, reported
 
-    pointed_at_users_code(call)
+    point_at_users_code(item, call)
     report = yield
     reported(item, call, report)
     return report

@@ -1,1 +1,1 @@
-"""Make calls on a store under test, with a time limit, and judge what came of them."""
+"""Make calls on a store under test, with a time limit, and have each judged as it returns."""

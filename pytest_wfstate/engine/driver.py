@@ -1,4 +1,4 @@
-"""The driver: makes calls on a store of either colour, with a limit to its patience."""
+"""The driver: makes calls on a sync or async store, each with a time limit."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ import pytest
 from pytest_wfstate.contracts.base import Call
 from pytest_wfstate.contracts.records import Record
 from pytest_wfstate.engine.alarm import Alarm, TimeIsUp
-from pytest_wfstate.engine.render import call_in_words, short
 from pytest_wfstate.errors import AdapterError, StoreTimeout
 from pytest_wfstate.oracle.history import Outcome, Returned
 from pytest_wfstate.oracle.model import REFUSALS, plain, refused
+from pytest_wfstate.oracle.render import call_in_words, short
 
 __tracebackhide__ = True
 
 NOT_OFFERED = "not offered"
-"""How the reason begins why a clause is skipped."""
-_LESS_PATIENCE = 2.0
-"""Seconds for a call of a store that hung before in the same test: what finds the smallest case tries it many times."""
+"""How the reason begins for skipping a clause that needs a method the store lacks."""
+_TIMEOUT_AFTER_HANG = 2.0
+"""Seconds for a call once the store hung in the same test: shrinking makes the same call many times."""
 
 
 class Driver:
-    """Makes the calls of one test: sync or async, each with its time limit, records in the store's own type."""
+    """Makes the calls of one test: sync or async, each with a time limit, with records in the store's own type."""
 
     def __init__(
         self,
@@ -47,10 +47,10 @@ class Driver:
         self._offered: dict[Any, str | None] = {}
         self._runners: dict[tuple[int, int], asyncio.Runner] = {}
         self.refusal: BaseException | None = None
-        """What the store said when it refused a call last."""
+        """The error with which the store last refused a call."""
 
     def call(self, store: Any, call: Call) -> Any:
-        """Make a call and give its result, records decoded.
+        """Make a call and return its result, records decoded.
 
         Skips the test if the store does not offer the method, or not with these arguments.
         """
@@ -64,7 +64,7 @@ class Driver:
         return self._decoded(result)
 
     def outcome(self, store: Any, call: Call) -> Outcome:
-        """Make a call, and tell what came of it. Errors that are no refusal are raised."""
+        """Make a call and return its outcome. An error that is not a refusal is raised."""
         try:
             result = self.call(store, call)
         except REFUSALS as error:
@@ -73,34 +73,34 @@ class Driver:
         return Returned(plain(result, self.normalise))
 
     def run(self, function: Callable[[], Any], name: str) -> Any:
-        """Call a function, and await what it gives, but not for ever.
+        """Call a function, and await its result if need be, within the time limit.
 
         Raises:
-            StoreTimeout: it did not come back in time.
+            StoreTimeout: it did not return in time.
         """
         try:
             with self._alarm:
                 result = function()
                 if not inspect.isawaitable(result):
                     return result
-                # Not Runner.run: it sets a signal handler each time, which has the whole result shown to nobody.
+                # Not Runner.run: it sets a signal handler each time, for which Python formats the whole result.
                 return self._runner().get_loop().run_until_complete(_awaited(result))
         except TimeIsUp as error:
-            waited, self._alarm.seconds = self._alarm.seconds, min(self._alarm.seconds, _LESS_PATIENCE)
+            waited, self._alarm.seconds = self._alarm.seconds, min(self._alarm.seconds, _TIMEOUT_AFTER_HANG)
             raise StoreTimeout(
-                f"{name} did not come back in {waited:g} s. It may wait for a lock that is never freed. "
-                "If the store is only slow, give --wfstate-timeout=SECONDS."
+                f"{name} did not return within {waited:g} s. It may be waiting for a lock that is never released. "
+                "If the store is only slow, raise the limit with --wfstate-timeout=SECONDS."
             ).with_traceback(error.__traceback__) from None
 
     def close(self) -> None:
-        """Close the event loops of this process, and let go of the alarm."""
+        """Close the event loops of this process, and remove the alarm."""
         self._alarm.close()
         for (pid, _), runner in self._runners.items():
             if pid == os.getpid():
                 runner.close()
 
     def _runner(self) -> asyncio.Runner:
-        """Give this thread's runner: neither another thread nor a forked child can use it."""
+        """Return this thread's runner: neither another thread nor a forked child can use it."""
         return self._runners.setdefault((os.getpid(), threading.get_ident()), asyncio.Runner())
 
     def _encoded(self, value: Any) -> Any:
@@ -108,7 +108,7 @@ class Driver:
 
     def _decoded(self, value: Any) -> Any:
         if isinstance(value, (list, tuple)):
-            return [self._decoded(one) for one in value]
+            return [self._decoded(item) for item in value]
         return value if value is None or isinstance(value, (str, int)) else _adapted("decode", self._decode, value)
 
     def _need(self, store: Any, call: Call) -> None:
@@ -122,8 +122,8 @@ class Driver:
     def _not_offered(self, reason: str, call: Call) -> NoReturn:
         if call.name in self._required:
             pytest.fail(
-                f"{reason}. A store is at least asked for {' and '.join(self._required)}. "
-                "If yours has other names for them, have open() return a wrapper that has these.",
+                f"{reason}. Every store must offer {' and '.join(self._required)}. "
+                "If yours names them differently, have open() return a wrapper with these names.",
                 pytrace=False,
             )
         pytest.skip(f"{NOT_OFFERED}: {reason}")
@@ -136,17 +136,17 @@ def _why_not_offered(store: Any, call: Call) -> str | None:
         return f"{name} has no method {call.name}"
     try:
         signature = inspect.signature(method)
-    except (TypeError, ValueError):  # of a method in C, say: then the call tells
+    except (TypeError, ValueError):  # of a method in C, say: then the call itself shows
         return None
     args, named = call.split()
     try:
         signature.bind(*args)
     except TypeError:
-        return f"{name}.{call.name}{signature} takes other arguments than {call_in_words(call)}"
+        return f"{name}.{call.name}{signature} does not accept {call_in_words(call)}"
     try:
         signature.bind(*args, **named)
     except TypeError:
-        return f"{name}.{call.name} takes no argument {', '.join(named)}"
+        return f"{name}.{call.name} has no argument {', '.join(named)}"
     return None
 
 
@@ -155,8 +155,8 @@ def _adapted(name: str, adapt: Callable[[Any], Any], value: Any) -> Any:
         return adapt(value)
     except Exception as error:
         raise AdapterError(
-            f"{name}() of the suite raises {type(error).__name__}: {error}. It was given {short(repr(value))}. "
-            "Mend it: as long as it fails, nothing is known of the store."
+            f"{name}() of the suite raises {type(error).__name__}: {error}. It was called with {short(repr(value))}. "
+            "Fix it first: until it works, the suite learns nothing about the store."
         ) from error
 
 

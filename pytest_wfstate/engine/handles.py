@@ -13,11 +13,11 @@ from pytest_wfstate.oracle.history import Outcome
 __tracebackhide__ = True
 
 FIRST = "store"
-"""The handle that calls go through, if nothing else is said."""
+"""The handle that calls go through unless a step names another."""
 
 
 class Handles:
-    """The handles that are open on a store at one home, each opened when it is first used."""
+    """The open handles on a store at one home, each opened when it is first used."""
 
     def __init__(self, open_: Callable[[], Any], close: Callable[[Any], None], driver: Driver) -> None:
         self._open = open_
@@ -31,11 +31,11 @@ class Handles:
         return self._stores[handle]
 
     def outcome(self, handle: str, call: Call) -> Outcome:
-        """Make a call through a handle, and tell what came of it."""
+        """Make a call through a handle, and return its outcome."""
         return self.driver.outcome(self[handle], call)
 
     def restart(self) -> None:
-        """Close all handles; they are opened anew when they are used."""
+        """Close all handles; each is opened again when it is next used."""
         while self._stores:
             _, store = self._stores.popitem()
             self._close(store)
@@ -44,12 +44,12 @@ class Handles:
         return self
 
     def __exit__(self, error: type[BaseException] | None, *_: object) -> None:
-        # What closing raises after a failure would only hide it.
+        # An error while closing would only hide the failure before it.
         with contextlib.suppress(Exception) if error else contextlib.nullcontext():
             self.restart()
 
 
 def close(store: Any) -> Any:
-    """Let go of a handle: call its `aclose()` or `close()`, if it has one."""
+    """Close a handle: call its `aclose()` or `close()`, if it has one."""
     closes = getattr(store, "aclose", None) or getattr(store, "close", None)
     return closes() if closes else None

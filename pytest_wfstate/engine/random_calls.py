@@ -1,4 +1,4 @@
-"""Random calls, made on a store and on the reference; hypothesis finds the shortest script that tells them apart."""
+"""Random calls on a store and on the reference; hypothesis shrinks the script that tells them apart."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ __tracebackhide__ = True
 IDS = ("a", "b")
 EXAMPLES = {"quick": 20, "default": 50, "thorough": 1000}
 _LENGTH = 25
-_LISTS = 8  # of calls, of which those of a storm are chosen: to make them takes longer than most calls do
+_LISTS = 8  # of calls, from which a storm chooses: generating calls takes longer than making most of them
 
 
 def play_random_calls(
@@ -35,10 +35,10 @@ def play_random_calls(
     """Make random calls.
 
     Raises:
-        Violation: the store gave a result that the reference does not.
+        Violation: the store returned what the reference does not.
     """
     with handles() as probed:
-        operations = [one for one in contract.operations if hasattr(probed[FIRST], one.name)]
+        operations = [operation for operation in contract.operations if hasattr(probed[FIRST], operation.name)]
 
     @settings(
         max_examples=EXAMPLES[profile],
@@ -51,17 +51,17 @@ def play_random_calls(
         phases=(Phase.generate, Phase.shrink) if shrinks else (Phase.generate,),
     )
     @given(scripts(operations))
-    def play(lines: Sequence[Step]) -> None:
-        with handles() as played:
-            whole = begin()
+    def play(steps: Sequence[Step]) -> None:
+        with handles() as opened:
+            script = begin()
 
-            def script() -> Iterator[Step]:
-                yield from [*lines, RESTART]
-                yield from contract.observe([*IDS, *whole.made])
+            def all_steps() -> Iterator[Step]:
+                yield from [*steps, RESTART]
+                yield from contract.observe([*IDS, *script.timeline.generated_ids])
 
-            for line in script():
+            for step in all_steps():
                 try:
-                    whole.all(played, [line])
+                    script.run(opened, [step])
                 except pytest.skip.Exception:
                     continue  # not offered
                 except StoreTimeout as hangs:
@@ -74,30 +74,32 @@ def play_random_calls(
 
 
 class _Hung(BaseException):
-    """Ends it all: to look for a shorter script would be to wait again and again."""
+    """Ends the search: shrinking would wait for the timeout again and again."""
 
 
 def scripts(operations: Sequence[Operation]) -> st.SearchStrategy[list[Step]]:
-    """Give scripts of calls through several handles, with restarts.
+    """Generate scripts of calls through several handles, with restarts.
 
-    They are all of the same length, for hypothesis likes lists short, and lines that are left out shrink them.
+    They all have the same length, since hypothesis prefers short lists; they shrink by steps that are left out.
     """
     on_handles = st.builds(ViaHandle, st.sampled_from([FIRST, FIRST, "second", "third"]), calls(operations, IDS))
     kinds = {"": st.none(), "call": on_handles, RESTART: st.just(RESTART)}
-    lines = st.sampled_from(["", *["call"] * 14, RESTART]).flatmap(kinds.__getitem__)
-    return st.lists(lines, min_size=_LENGTH, max_size=_LENGTH).map(lambda some: [line for line in some if line])
+    step = st.sampled_from(["", *["call"] * 14, RESTART]).flatmap(kinds.__getitem__)
+    return st.lists(step, min_size=_LENGTH, max_size=_LENGTH).map(lambda steps: list(filter(None, steps)))
 
 
 def calls(operations: Sequence[Operation], ids: Sequence[str]) -> st.SearchStrategy[Call]:
-    """Give calls about some ids; those that change something come more often."""
-    often = [*operations, *(one for one in operations if one.mutates)]
-    each = {one.name: one.arguments(ids).map(functools.partial(_call, one)) for one in often}
-    return st.sampled_from([one.name for one in often]).flatmap(each.__getitem__)
+    """Generate calls about these ids; those that change something are more frequent."""
+    calls_of = {
+        operation.name: operation.arguments(ids).map(functools.partial(_call, operation)) for operation in operations
+    }
+    names = [*calls_of, *(operation.name for operation in operations if operation.mutates)]
+    return st.sampled_from(names).flatmap(calls_of.__getitem__)
 
 
 def chosen_calls(operations: Sequence[Operation], ids: Sequence[str], number: int, seed: int) -> list[Call]:
-    """Choose random calls, with hypothesis, from what the operations take: several lists, as the first is simple."""
-    found: list[Call] = []
+    """Choose random calls with hypothesis: from several lists, since its first is simple."""
+    chosen: list[Call] = []
 
     @seeded(seed)
     @settings(
@@ -109,11 +111,11 @@ def chosen_calls(operations: Sequence[Operation], ids: Sequence[str], number: in
         suppress_health_check=list(HealthCheck),
     )
     @given(st.lists(calls(operations, ids), min_size=number, max_size=number))
-    def choose(some: list[Call]) -> None:
-        found.extend(some)
+    def choose(generated: list[Call]) -> None:
+        chosen.extend(generated)
 
     choose()
-    return found
+    return chosen
 
 
 def _call(operation: Operation, args: tuple[Any, ...]) -> Call:

@@ -1,25 +1,20 @@
-"""Play: a script of calls, made on a store and on the reference, line by line; the first that differs is told."""
+"""Scripts: calls made on a store one by one, each judged as it returns; the first wrong result is the violation."""
 
 from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
 
 import pytest
 
 from pytest_wfstate.contracts.base import Call
 from pytest_wfstate.engine.handles import FIRST, Handles
-from pytest_wfstate.engine.render import call_in_words, difference, outcome_in_words
-from pytest_wfstate.errors import Violation
 from pytest_wfstate.faults.report_text import said
-from pytest_wfstate.oracle.history import Entry, Outcome, Refused, Returned
-from pytest_wfstate.oracle.model import ReferenceModel, ReferenceState
+from pytest_wfstate.oracle.history import Outcome, Refused
+from pytest_wfstate.oracle.judge import Timeline
+from pytest_wfstate.oracle.render import call_in_words
 
 __tracebackhide__ = True
-
-Memory = dict[Any, tuple[ReferenceState, ...]]
-"""What judging came to before: the same calls are judged on every disk that a crash can leave."""
 
 RESTART = "restart"
 
@@ -34,7 +29,7 @@ class ViaHandle:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Tick:
-    """Time goes by."""
+    """Advances the frozen clock."""
 
     seconds: float
 
@@ -43,7 +38,7 @@ Step = Call | ViaHandle | str
 """A call through the first handle, one through another, or a restart of everything."""
 
 Later = Callable[[Sequence[str]], Iterable[Step]]
-"""Lines about ids that the store has made up: given those, from the first on."""
+"""Steps about ids that the store generates: called with those, oldest first."""
 
 
 def second_handle(call: Call) -> ViaHandle:
@@ -52,131 +47,69 @@ def second_handle(call: Call) -> ViaHandle:
 
 
 class ScriptRun:
-    """A script as it goes on, and what the reference has come to. There may be several worlds that explain it all."""
+    """A script in progress.
 
-    def __init__(
-        self,
-        model: ReferenceModel,
-        worlds: Iterable[ReferenceState],
-        *,
-        title: str = "",
-        memory: Memory | None = None,
-        is_aside: Callable[[Call], bool] = lambda _: False,
-    ) -> None:
-        self._model = model
-        self._memory = memory
-        self._is_aside = is_aside
-        self._title = title
-        self._told: list[str] = [title, ""] if title else []
-        self.worlds = tuple(worlds)
-        self.made: list[str] = []
-        """The ids that the store has made up."""
+    A call that `may_skip` is left out if the store does not offer it, and noted in `left_out`.
+    """
+
+    def __init__(self, timeline: Timeline, *, may_skip: Callable[[Call], bool] = lambda _: False) -> None:
+        self.timeline = timeline
+        self._may_skip = may_skip
         self.left_out: list[str] = []
-        """Why calls were left out that only look at what the others did: the store does not offer them."""
-        self.has_looked = False
+        """Why calls were left out."""
+        self.has_read = False
 
-    def all(self, handles: Handles, lines: Iterable[Step | Later]) -> None:
+    def run(self, handles: Handles, steps: Iterable[Step | Later]) -> None:
         """Make all calls.
 
         Raises:
-            Violation: the store gave a result that the reference does not.
+            Violation: the store returned what the reference does not.
         """
-        for line in lines:
-            if isinstance(line, str):
+        for step in steps:
+            if isinstance(step, str):
                 try:
                     handles.restart()
                 except Exception as error:
                     self._note(error, "close()")
                     raise
-                self.restart()
-            elif callable(line):
-                self.all(handles, line(self.made))
+                self.timeline.restart()
+            elif callable(step):
+                self.run(handles, step(self.timeline.generated_ids))
             else:
-                handle, call = (line.handle, line.call) if isinstance(line, ViaHandle) else (FIRST, line)
+                handle, call = (step.handle, step.call) if isinstance(step, ViaHandle) else (FIRST, step)
                 self._make(handles, handle, call)
 
     def offers(self, handles: Handles, call: Call) -> bool:
-        """Make a call, and tell whether the store offers it."""
+        """Make a call, and return whether the store offers it."""
         try:
-            self.all(handles, [call])
+            self.run(handles, [call])
         except pytest.skip.Exception:
             return False
         return True
+
+    def judge(self, handles: Handles, handle: str, call: Call, outcome: Outcome) -> None:
+        """Judge a call that was just made.
+
+        Raises:
+            Violation: the reference does not allow this outcome.
+        """
+        error = handles.driver.refusal if isinstance(outcome, Refused) else None
+        self.timeline.call(handle, call, outcome, lambda: f"the store said: {said(error)[0]}" if error else "")
 
     def _make(self, handles: Handles, handle: str, call: Call) -> None:
         try:
             outcome = handles.outcome(handle, call)
         except pytest.skip.Exception as not_offered:
-            if not self._is_aside(call):
+            if not self._may_skip(call):
                 raise
             self.left_out.append(str(not_offered))
             return
         except Exception as error:
             self._note(error, f"{handle}.{call_in_words(call)}")
             raise
-        self.has_looked |= not self._model.mutates(call)
-        self.judge(handle, call, outcome, handles.driver.refusal)
+        self.has_read |= not self.timeline.model.mutates(call)
+        self.judge(handles, handle, call, outcome)
 
-    def _note(self, error: Exception, what: str) -> None:
-        """Have an error that is no refusal tell after which calls it came."""
-        if self._title:
-            error.add_note("\n".join(["", *self._told, f"{what} raised {type(error).__name__}"]))
-
-    def restart(self) -> None:
-        """Go on with what is stored, and new handles."""
-        self._told.append("-- restart --")
-        self.worlds = tuple(self._model.restart(world) for world in self.worlds)
-
-    def judge(self, handle: str, call: Call, outcome: Outcome, refusal: BaseException | None = None) -> None:
-        """Go on to the worlds in which a call comes to this; `refusal` is what the store said if it refused it.
-
-        Raises:
-            Violation: there is none.
-        """
-        entry = Entry(handle, call.name, call.args, 0, 0, outcome)
-        after = self._after(entry, call)
-        if not after:
-            why = [f"    it said: {said(refusal)[0]}"] if isinstance(outcome, Refused) and refusal else []
-            raise Violation("\n".join([*self._told, _told(entry, call), *self._wanted(entry, call), *why]))
-        if self._model.mutates(call):  # what only looks, and saw the right thing, need not be read again
-            self._told.append(_told(entry, call) if outcome != Returned(None) else f"{handle}.{call_in_words(call)}")
-        self.worlds = after
-        if isinstance(outcome, Returned) and self._model.generates_id(call):
-            self.made.append(outcome.value)
-
-    def shows(self, look: Call) -> bool:
-        """Tell whether there is something to see for a call that only looks, in the first of the worlds."""
-        expected = self._model.expected(self.worlds[0], Entry(FIRST, look.name, look.args, 0, 0, Returned(None)))
-        return isinstance(expected, Returned) and expected.value not in (None, [])
-
-    def _after(self, entry: Entry, call: Call) -> tuple[ReferenceState, ...]:
-        if self._memory is None:
-            return self._stepped(entry)
-        key = (self.worlds, entry.client, id(call), repr(entry.outcome))
-        if key not in self._memory:
-            self._memory[key] = self._stepped(entry)
-        return self._memory[key]
-
-    def _stepped(self, entry: Entry) -> tuple[ReferenceState, ...]:
-        found = [after for world in self.worlds for after in self._model.step(world, entry)]
-        return tuple(dict.fromkeys(found) if len(found) > 1 else found)
-
-    def _wanted(self, entry: Entry, call: Call) -> list[str]:
-        expected = [self._model.expected(world, entry) for world in self.worlds]
-        if self._model.generates_id(call) and isinstance(expected[0], Returned):
-            return ["    expected: an id that is new"]
-        wanted = dict.fromkeys(outcome_in_words(one) for one in expected)
-        return [f"    expected: {' or '.join(wanted)}", *_difference(expected, entry.outcome)]
-
-
-def _told(entry: Entry, call: Call) -> str:
-    sign = "" if isinstance(entry.outcome, Refused) else "-> "
-    return f"{entry.client}.{call_in_words(call)} {sign}{outcome_in_words(entry.outcome)}"
-
-
-def _difference(expected: Sequence[Outcome], seen: Outcome) -> list[str]:
-    """Say where two records differ: what is shown of them may not reach so far."""
-    if len(expected) != 1 or not isinstance(expected[0], Returned) or not isinstance(seen, Returned):
-        return []
-    values = (expected[0].value, seen.value)
-    return [f"    {difference(*values)}"] if all(isinstance(one, (dict, list)) for one in values) else []
+    def _note(self, error: Exception, call: str) -> None:
+        """Have an error that is not a refusal list the calls before it."""
+        error.add_note("\n".join([*self.timeline.lines, f"{call} raised {type(error).__name__}"]))

@@ -17,21 +17,20 @@ import pytest
 
 from pytest_wfstate.contracts.base import Call, Contract, Operation
 from pytest_wfstate.engine.handles import Handles
-from pytest_wfstate.engine.render import call_in_words, entry_in_words, outcome_in_words, unexplained_in_words
+from pytest_wfstate.errors import Violation
 from pytest_wfstate.faults.race.storm import NAP, Storm, TimedCall, WorkerLost
 from pytest_wfstate.faults.real_clock import now
 from pytest_wfstate.faults.result import Result
 from pytest_wfstate.oracle.history import Entry, Errored, NeverReturned, Outcome, Returned
-from pytest_wfstate.oracle.linearize import Unexplained, check
+from pytest_wfstate.oracle.judge import Judge
 from pytest_wfstate.oracle.model import ReferenceModel
-from pytest_wfstate.oracle.partition import shares
+from pytest_wfstate.oracle.render import call_in_words, entry_in_words, outcome_in_words
 
 __tracebackhide__ = True
 
 CALLS = 200  # in a round
 _KINDS = 12  # calls in a list, of which those of a round are chosen
 _NAPS = 0.03  # of all calls come after a nap
-_SHOWN = 16  # calls around those that contradict each other
 
 _SERVER_KILLS = 3  # at least: how long a server takes to come back is its own affair
 _PAUSE = 0.02  # seconds between two looks at whether a server is back
@@ -100,7 +99,7 @@ class StormRun:
         self._disturb = self._kill_server if server else None
         self._timeout = timeout
         self._chance = random.Random(result.seed)
-        self._model = ReferenceModel(contract, normalise)
+        self._judge = Judge(ReferenceModel(contract, normalise))
         self._outages: list[tuple[float, float]] = []
         """From when to when the server was gone."""
         self._done_at = [now()] * result.workers
@@ -255,25 +254,11 @@ class StormRun:
         if failed is not None:
             server = ", and the server was there" if self._server else ""
             return f"a call ended in an error, with nothing in its way but others{server}:\n  {entry_in_words(failed)}"
-        for part in shares(entries, self._contract):
-            unexplained = check(part, self._model)
-            if unexplained is not None:
-                return self._told(part, unexplained)
+        try:
+            self._judge.storm(entries)
+        except Violation as violation:
+            return str(violation)
         return ""
-
-    def _told(self, part: Sequence[Entry], unexplained: Unexplained) -> str:
-        """Show the calls that contradict each other among those around them, and what some orders would give."""
-        first = min(entry.begin for entry in unexplained.entries)
-        last = max(entry.end for entry in unexplained.entries)
-        ordered = sorted(part, key=lambda entry: entry.begin)
-        before = [entry for entry in ordered if entry.end < first]
-        around = [entry for entry in ordered if entry.end >= first and entry.begin <= last]
-        rows = [*before[-4:], *around[:_SHOWN]]
-        begin = rows[0].begin
-        lines = [f"  {_milliseconds(entry, begin)}  {entry_in_words(entry)}" for entry in rows]
-        left_out = f"  and {len(around) - _SHOWN} more" if len(around) > _SHOWN else ""
-        words = unexplained_in_words(unexplained, self._model)
-        return "\n".join([words, "they are among these calls, with milliseconds:", *lines, *filter(None, [left_out])])
 
 
 def _made(handles: Handles, handle: str, call: Call) -> Outcome | None:
@@ -284,7 +269,3 @@ def _made(handles: Handles, handle: str, call: Call) -> Outcome | None:
         return None
     except (Exception, pytest.fail.Exception) as error:
         return Errored(f"{type(error).__name__}: {error}")
-
-
-def _milliseconds(entry: Entry, begin: float) -> str:
-    return f"{(entry.begin - begin) * 1000:7.1f} - {(entry.end - begin) * 1000:7.1f}"

@@ -1,18 +1,23 @@
-"""The oracle: tells whether some order of the calls that were made, on the reference, explains what came of them."""
+"""The oracle: judges what a store did by whether some order of its calls, on the reference, explains every result."""
 
-from pytest_wfstate.oracle.history import Entry, Errored, Forgotten, History, NeverReturned, Outcome, Refused, Returned
+from pytest_wfstate.oracle.history import Entry, Errored, Forgotten, NeverReturned, Outcome, Refused, Returned
+from pytest_wfstate.oracle.judge import Judge, Timeline
 from pytest_wfstate.oracle.linearize import Reference, Unexplained, check
+from pytest_wfstate.oracle.model import ReferenceModel, ReferenceState
 
 __all__ = [
     "Entry",
     "Errored",
     "Forgotten",
-    "History",
+    "Judge",
     "NeverReturned",
     "Outcome",
     "Reference",
+    "ReferenceModel",
+    "ReferenceState",
     "Refused",
     "Returned",
+    "Timeline",
     "Unexplained",
     "check",
 ]

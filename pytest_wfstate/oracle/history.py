@@ -1,4 +1,4 @@
-"""A history: who called what, when, and what came of it."""
+"""A history: which client called what, when, and with which outcome."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Returned:
-    """The call came back with a value."""
+    """The call returned a value."""
 
     value: Any
 
@@ -19,7 +19,7 @@ class Returned:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Refused:
-    """The call was rejected: it had no effect. Two refusals are alike if their class is."""
+    """The call was rejected: it had no effect. Two refusals are equal if their class is."""
 
     error: type[BaseException]
 
@@ -29,7 +29,7 @@ class Refused:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Errored:
-    """The call ended in an error that leaves open whether it happened: a full disk, a lost connection."""
+    """The call ended in an error that leaves open whether it took effect: a full disk, a lost connection."""
 
     error: str
 
@@ -39,7 +39,7 @@ class Errored:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class NeverReturned:
-    """The process died before the call came back. It happened before the death, or never."""
+    """The process died before the call returned. It took effect before the death, or never."""
 
     def __str__(self) -> str:
         return "died"
@@ -47,10 +47,10 @@ class NeverReturned:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Forgotten:
-    """The call came back, and what it came back with is left out of account."""
+    """The call returned, and its result is left out of account."""
 
     def __str__(self) -> str:
-        return "-> whatever"
+        return "-> anything"
 
 
 Outcome = Returned | Refused | Errored | NeverReturned | Forgotten
@@ -58,9 +58,9 @@ Outcome = Returned | Refused | Errored | NeverReturned | Forgotten
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Entry:
-    """One call: by whom, of what, from when to when, and what came of it.
+    """One call in a history.
 
-    A call that failed may still happen later, up to `until`; a call that died, up to the death.
+    A call that failed may still take effect later, up to `until`; one that died, up to the death.
     """
 
     client: str
@@ -77,40 +77,10 @@ class Entry:
 
     @property
     def must_have_happened(self) -> bool:
-        """Whether an order that leaves this call out explains nothing."""
+        """Whether the call is part of every order that explains the history."""
         return not isinstance(self.outcome, Errored | NeverReturned)
 
     @property
     def until(self) -> float:
-        """The last moment at which it can have happened."""
+        """The last moment at which it can have taken effect."""
         return math.inf if isinstance(self.outcome, Errored) else self.end
-
-    def __str__(self) -> str:
-        args = ", ".join(repr(arg) for arg in self.args)
-        return f"{self.client}: {self.name}({args}) {self.outcome}"
-
-
-class History:
-    """Calls of several clients, as they come in."""
-
-    def __init__(self) -> None:
-        self.entries: list[Entry] = []
-        self._open: dict[str, tuple[str, tuple[Any, ...], float]] = {}
-
-    def call(self, client: str, name: str, args: tuple[Any, ...], at: float) -> None:
-        """Note that a call began. A client makes one call at a time."""
-        if client in self._open:
-            raise ValueError(f"{client} calls {name} at {at} while its call of {self._open[client][0]} is open.")
-        self._open[client] = (name, args, at)
-
-    def end(self, client: str, outcome: Outcome, at: float) -> None:
-        """Note how the open call of a client ended."""
-        if client not in self._open:
-            raise ValueError(f"{client} ends a call at {at} and has none open.")
-        name, args, begin = self._open.pop(client)
-        self.entries.append(Entry(client, name, args, begin, at, outcome))
-
-    def died(self, client: str, at: float) -> None:
-        """Note that a client died; the call that it had open, if any, has no result."""
-        if client in self._open:
-            self.end(client, NeverReturned(), at)

@@ -1,4 +1,4 @@
-"""The specification of a contract: its reference, as something that calls can be checked against one by one."""
+"""The model of a contract: its reference, one call at a time, with every outcome that the contract allows."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from pytest_wfstate.errors import CorruptRecord
 from pytest_wfstate.oracle.history import Entry, Outcome, Refused, Returned
 
 REFUSALS = (CorruptRecord, LookupError, ValueError, TypeError)
-"""How a call can be refused. Whatever a store raises counts as the first of these that it is."""
+"""How a call can be refused. An error of a store counts as the first of these that it is an instance of."""
 
 _ROUTINES = (types.FunctionType, types.MethodType, types.BuiltinFunctionType, GeneratedValues)
 
 
 class ReferenceState:
-    """A reference with its handles, at one moment. It is never changed; two that no call can tell apart are equal."""
+    """A reference with its handles, at one moment. It never changes; two that no call can tell apart are equal."""
 
     def __init__(self, handles: dict[str, Any]) -> None:
         self.handles = dict(sorted(handles.items()))
@@ -48,18 +48,18 @@ class ReferenceState:
         return self._hash
 
     def copy(self) -> dict[str, Any]:
-        """Give handles that may be changed."""
+        """Return handles that may be changed."""
         return copy.deepcopy(self.handles)
 
     def knows(self, text: str) -> bool:
-        """Tell whether some id in it is this."""
+        """Whether this text is an id in it."""
         return _holds(self._frozen, text)
 
 
 class ReferenceModel:
-    """A contract's reference, which tells for any call what it may come to. It is the `Reference` of the checker.
+    """A contract's reference, as the checker needs it: for any call, the states that it can lead to.
 
-    If not `in_order`, a list that is returned may be in any order.
+    Unless `in_order`, a returned list may be in any order.
     """
 
     def __init__(
@@ -70,58 +70,58 @@ class ReferenceModel:
         *,
         in_order: bool = True,
     ) -> None:
-        self._contract = contract
+        self.contract = contract
         self._in_order = in_order
         self._normalise = normalise
         self._generated = generated or GeneratedValues()
 
     def start(self) -> ReferenceState:
-        """Give an empty store that nobody has opened."""
-        return ReferenceState({"": self._contract.reference(self._generated)})
+        """Return an empty store without handles."""
+        return ReferenceState({"": self.contract.reference(self._generated)})
 
-    def restart(self, world: ReferenceState) -> ReferenceState:
-        """Give the world after every process has ended: what was stored is all that is left."""
-        return ReferenceState({"": world.handles[""]})  # not a copy: a world is never changed
+    def restart(self, state: ReferenceState) -> ReferenceState:
+        """Return the state after every process has ended: only what was stored is left."""
+        return ReferenceState({"": state.handles[""]})  # not a copy: a state never changes
 
-    def step(self, world: ReferenceState, entry: Entry) -> Iterator[ReferenceState]:
-        """Give every world that a call can lead to with the outcome it had."""
-        operation = self._contract[entry.name]
+    def step(self, state: ReferenceState, entry: Entry) -> Iterator[ReferenceState]:
+        """Yield every state that a call can lead to with its outcome."""
+        operation = self.contract[entry.name]
         if not operation.mutates:
-            if not entry.has_result or self._is_alike(self._outcome(dict(world.handles), entry), entry.outcome):
-                yield world
+            if not entry.has_result or self._is_alike(self._outcome(dict(state.handles), entry), entry.outcome):
+                yield state
             return
         seen = entry.outcome.value if isinstance(entry.outcome, Returned) else None
-        if operation.generates_id and seen is not None and world.knows(seen):
+        if operation.generates_id and seen is not None and state.knows(seen):
             return
-        for way in self._ways(world, entry):
+        for effect in self._effects(state, entry):
             self._generated.use(seen)
-            handles = world.copy()
-            outcome = self._outcome(handles, entry, way)
+            handles = state.copy()
+            outcome = self._outcome(handles, entry, effect)
             if not entry.has_result or self._is_alike(outcome, entry.outcome):
                 yield ReferenceState(handles)
 
-    def expected(self, world: ReferenceState, entry: Entry) -> Outcome:
-        """Tell what should have come of a call."""
+    def expected(self, state: ReferenceState, entry: Entry) -> Outcome:
+        """Return the outcome that a call should have."""
         self._generated.use(None)
-        return self._outcome(world.copy(), entry)
+        return self._outcome(state.copy(), entry)
 
     def mutates(self, call: Call) -> bool:
-        """Tell whether a call can change anything."""
-        return self._contract[call.name].mutates
+        """Whether a call can change anything."""
+        return self.contract[call.name].mutates
 
     def generates_id(self, call: Call) -> bool:
-        """Tell whether a call returns an id that the store makes up."""
-        return self._contract[call.name].generates_id
+        """Whether a call returns an id that the store generates."""
+        return self.contract[call.name].generates_id
 
-    def _ways(self, world: ReferenceState, entry: Entry) -> list[PossibleEffect]:
-        operation, died = self._contract[entry.name], not entry.must_have_happened
-        handle = self._handle(world.copy(), entry.client) if died and operation.partial_effects else None
+    def _effects(self, state: ReferenceState, entry: Entry) -> list[PossibleEffect]:
+        operation, died = self.contract[entry.name], not entry.must_have_happened
+        handle = self._handle(state.copy(), entry.client) if died and operation.partial_effects else None
         return operation.possible_effects(handle, entry.args, died=died)
 
-    def _outcome(self, handles: dict[str, Any], entry: Entry, way: PossibleEffect | None = None) -> Outcome:
+    def _outcome(self, handles: dict[str, Any], entry: Entry, effect: PossibleEffect | None = None) -> Outcome:
         handle = self._handle(handles, entry.client)
         try:
-            value = _now(way(handle) if way else getattr(handle, entry.name)(*entry.args))
+            value = _now(effect(handle) if effect else getattr(handle, entry.name)(*entry.args))
         except REFUSALS as error:
             return refused(error)
         return Returned(plain(value, self._normalise))
@@ -139,23 +139,23 @@ class ReferenceModel:
 
 
 def refused(error: BaseException) -> Refused:
-    """Tell how a call was refused, whatever the store's own name for it is."""
+    """Return the refusal that an error counts as, whatever its own class."""
     return Refused(next(kind for kind in REFUSALS if isinstance(error, kind)))
 
 
 def plain(value: Any, normalise: Callable[[Any], Any] = lambda record: record) -> Any:
-    """Make JSON of a result, so that it can be compared and kept."""
+    """Convert a result to JSON, so that it can be compared and kept."""
     if isinstance(value, BaseModel):
         return json.loads(normalise(value).model_dump_json(warnings=False))  # it may not be valid any more
     if isinstance(value, (list, tuple)):
-        return [plain(one, normalise) for one in value]
+        return [plain(item, normalise) for item in value]
     if isinstance(value, dict):
-        return {key: plain(one, normalise) for key, one in value.items()}
+        return {key: plain(item, normalise) for key, item in value.items()}
     return value
 
 
 def alike(expected: Any, seen: Any, *, in_order: bool = True) -> bool:
-    """Tell whether a plain result is what was expected: 0, 0.0 and false differ; the time of a reference is any."""
+    """Whether a plain result is the expected one: 0, 0.0 and false differ; the reference's time equals any time."""
     if type(expected) is not type(seen):
         return False
     if isinstance(expected, dict):
@@ -169,15 +169,15 @@ def alike(expected: Any, seen: Any, *, in_order: bool = True) -> bool:
 
 @functools.cache
 def _any_times() -> set[Hashable]:
-    """Give what the time of a reference looks like in its records."""
-    # Not when the module is imported: the clock may be frozen then, and pydantic knows no frozen datetime.
+    """Return what the reference's time looks like in its records."""
+    # Not when the module is imported: the clock may be frozen then, and pydantic does not know a frozen datetime.
     kinds: list[Any] = [Moment, datetime.datetime]
     written = (TypeAdapter(kind).dump_python(ANY_TIME, mode="json") for kind in kinds)
     return {seconds(ANY_TIME), milliseconds(ANY_TIME), *written}
 
 
 def _now(result: Any) -> Any:
-    """Give the result of a reference's method, which may be async, but has nothing to wait for."""
+    """Return the result of a reference's method, which may be async but must not wait for anything."""
     if not inspect.iscoroutine(result):
         return result
     try:
@@ -185,17 +185,17 @@ def _now(result: Any) -> Any:
     except StopIteration as done:
         return done.value
     result.close()
-    raise TypeError("a reference waits for something in an async method. It should do all its work at once, in memory.")
+    raise TypeError("An async method of the reference waits for something. It must do all its work in memory, at once.")
 
 
 def _holds(frozen: Any, text: str) -> bool:
     if isinstance(frozen, (tuple, frozenset)):
-        return any(_holds(one, text) for one in frozen)
+        return any(_holds(item, text) for item in frozen)
     return bool(frozen == text)
 
 
 def _frozen(value: Any, numbers: dict[int, int]) -> Hashable:
-    """Make something of a reference that can be compared: what is the same object is given as a number."""
+    """Convert a reference to something hashable, with a number for an object that occurs again."""
     if value is None or isinstance(value, (str, bytes)):
         return value
     if isinstance(value, (bool, int, float, datetime.datetime)):
@@ -205,14 +205,14 @@ def _frozen(value: Any, numbers: dict[int, int]) -> Hashable:
     if isinstance(value, _ROUTINES):
         return None
     if isinstance(value, tuple):
-        return tuple(_frozen(one, numbers) for one in value)
+        return tuple(_frozen(item, numbers) for item in value)
     if id(value) in numbers:
         return ("seen", numbers[id(value)])
     numbers[id(value)] = len(numbers)
     if isinstance(value, dict):
-        return tuple((_frozen(key, numbers), _frozen(one, numbers)) for key, one in value.items())
+        return tuple((_frozen(key, numbers), _frozen(item, numbers)) for key, item in value.items())
     if isinstance(value, (set, frozenset)):
-        return frozenset(_frozen(one, numbers) for one in value)
+        return frozenset(_frozen(item, numbers) for item in value)
     if isinstance(value, list):
-        return ("list", *(_frozen(one, numbers) for one in value))
+        return ("list", *(_frozen(item, numbers) for item in value))
     return (type(value), numbers[id(value)], _frozen(vars(value), numbers) if hasattr(value, "__dict__") else None)

@@ -1,37 +1,27 @@
-"""Histories in parts: calls that have nothing to do with each other are explained apart, for that is cheaper."""
+"""Partition: splits a history into parts that share no id, each of which is judged alone, which costs much less."""
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Container, Hashable, Iterable, Sequence
+from collections.abc import Container, Hashable, Iterable, Sequence
 from typing import Any
 
 from pytest_wfstate.contracts.base import Contract, Operation
 from pytest_wfstate.oracle.history import Entry, Forgotten, Returned
-from pytest_wfstate.oracle.linearize import Unexplained, check
-from pytest_wfstate.oracle.model import ReferenceModel
-
-
-def explain(
-    entries: Iterable[Entry], contract: Contract, normalise: Callable[[Any], Any] = lambda record: record
-) -> Unexplained | None:
-    """Look for an order in which the contract's reference gives every result; give what has none, or None."""
-    found = (check(part, ReferenceModel(contract, normalise)) for part in parts(list(entries), contract))
-    return next((unexplained for unexplained in found if unexplained is not None), None)
 
 
 def parts(entries: Sequence[Entry], contract: Contract) -> list[list[Entry]]:
-    """Split a history into parts that share no id. One call that depends on all of them keeps it whole."""
+    """Split a history into parts that share no id. A single call that depends on every id keeps it whole."""
     if any(contract[entry.name].keys is None for entry in entries):
         return [list(entries)]
     return [part for _, part in _groups(entries, contract)]
 
 
 def shares(entries: Sequence[Entry], contract: Contract) -> list[list[Entry]]:
-    """Split a history into parts that share no id, each with its share of the calls that depend on all.
+    """Split a history into parts that share no id, each with its share of the calls that depend on every id.
 
-    It is for histories too long to be judged whole: a list may have seen one id sooner than another, and a recovery
-    may have come to them one by one.
+    This is for histories too long to be judged whole. It is weaker: a list may have seen one id earlier than another,
+    and a recovery may have reached them one by one.
     """
     if any(contract[entry.name].keys is None and contract[entry.name].project is None for entry in entries):
         return [list(entries)]
@@ -44,20 +34,20 @@ def shares(entries: Sequence[Entry], contract: Contract) -> list[list[Entry]]:
 
 
 def _groups(entries: Sequence[Entry], contract: Contract) -> list[tuple[set[Hashable], list[Entry]]]:
-    """Give the ids that calls connect with each other, and those calls."""
+    """Return sets of ids that calls connect with each other, each with those calls."""
     groups: dict[Hashable, tuple[set[Hashable], list[Entry]]] = {}
     for entry in entries:
         ids = set(_keys(entry, contract)) or {None}
-        joined = [groups[one] for one in ids if one in groups]
-        whole = (ids.union(*(some for some, _ in joined)), _in_one(part for _, part in joined))
-        whole[1].append(entry)
-        groups |= dict.fromkeys(whole[0], whole)
+        joined = [groups[id_] for id_ in ids if id_ in groups]
+        group = (ids.union(*(others for others, _ in joined)), _merged(part for _, part in joined))
+        group[1].append(entry)
+        groups |= dict.fromkeys(group[0], group)
     return list({id(group): group for group in groups.values()}.values())
 
 
-def _in_one(some: Iterable[list[Entry]]) -> list[Entry]:
-    """Join lists, each once, into the first of them."""
-    first, *others = {id(part): part for part in some}.values() or [[]]
+def _merged(parts_: Iterable[list[Entry]]) -> list[Entry]:
+    """Merge lists, each once, into the first of them."""
+    first, *others = {id(part): part for part in parts_}.values() or [[]]
     for part in others:
         first += part
     return first
@@ -73,5 +63,5 @@ def _share(entry: Entry, operation: Operation, ids: Container[Any]) -> Entry:
 def _keys(entry: Entry, contract: Contract) -> list[Hashable]:
     operation = contract[entry.name]
     assert operation.keys is not None
-    made = [entry.outcome.value] if operation.generates_id and isinstance(entry.outcome, Returned) else []
-    return [*operation.keys(*entry.args), *made]
+    generated = [entry.outcome.value] if operation.generates_id and isinstance(entry.outcome, Returned) else []
+    return [*operation.keys(*entry.args), *generated]

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 LEVELS = ("core", "safe", "hardened")
-SKIPPED = ("not offered", "does not apply", "skipped")
+SKIPPED = ("not offered", "not applicable", "skipped")
 _HEAD = ("store", *LEVELS, "failed", "skipped", "not measured", "not asked")
 
 
@@ -65,7 +65,7 @@ class Row:
 
     def level(self, level: str) -> str:
         """Give `passed/asked`, or a dash if nothing was asked. What does not apply was not asked."""
-        asked = [item for item in self.items if item.level == level and item.result != "does not apply"]
+        asked = [item for item in self.items if item.level == level and item.result != "not applicable"]
         return f"{sum(item.result == 'passed' for item in asked)}/{len(asked)}" if asked else "-"
 
     def count(self, *results: str) -> int:

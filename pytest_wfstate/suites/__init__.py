@@ -3,12 +3,12 @@
 from pytest_wfstate.contracts.base import Call, Contract, Operation
 from pytest_wfstate.engine.script import RESTART, second_handle
 from pytest_wfstate.suites.base import Suite
+from pytest_wfstate.suites.clauses import script
 from pytest_wfstate.suites.effects import EffectSuite
-from pytest_wfstate.suites.faults.crash import Scenario
+from pytest_wfstate.suites.faults import Scenario
 from pytest_wfstate.suites.paused import PausedSuite
 from pytest_wfstate.suites.resume import ResumeSuite
 from pytest_wfstate.suites.runs import RunSuite
-from pytest_wfstate.suites.scripts import script
 from pytest_wfstate.suites.snapshots import SnapshotSuite
 
 __all__ = [

@@ -1,76 +1,143 @@
-"""What all suites share: the clauses that hold for every contract."""
+"""What all suites share: what a user overrides, and the clauses that hold for every contract."""
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, ClassVar
 
 import pytest
 from pydantic import BaseModel
 
-from pytest_wfstate.engine.handles import FIRST
-from pytest_wfstate.engine.render import call_in_words
+from pytest_wfstate.contracts.base import Call, Contract
+from pytest_wfstate.engine.handles import FIRST, close
 from pytest_wfstate.engine.script import RESTART, second_handle
 from pytest_wfstate.errors import Violation
 from pytest_wfstate.oracle.model import plain
+from pytest_wfstate.oracle.render import call_in_words
 from pytest_wfstate.suites import inputs
-from pytest_wfstate.suites.clauses import clause, clauses
+from pytest_wfstate.suites.clauses import Level, Medium, check_settings, clause, clauses
 from pytest_wfstate.suites.context import ClauseContext
-from pytest_wfstate.suites.faults.corruption import block, corrupted, cut, must_raise
-from pytest_wfstate.suites.faults.generated import generated
-from pytest_wfstate.suites.settings import check_settings
+from pytest_wfstate.suites.faults import GENERATORS, RaceRole, Scenario
+from pytest_wfstate.suites.faults.corruption import block, corrupted, must_raise, truncate
 
 __tracebackhide__ = True
 
 
-class Suite(ClauseContext):
+class Suite:
     """Holds a store to a contract. Subclass the suite of one contract, and write `open`.
 
-    A clause of the contract is a test method; nothing of a suite is meant to be overridden but what `ClauseContext` lists
-    first.
+    A clause of the contract is a test method. Override what comes first here, up to `corrupt`, and nothing else.
     """
+
+    medium: ClassVar[Medium] = "disk"
+    """Where the store keeps its state, which decides how it can be hurt."""
+    server: ClassVar[str | None] = None
+    """The name of a fixture that returns the server, with its `.url`, and `.kill()` and `.restart()` if it has them."""
+    url: str
+    """Where `open` should connect to: a proxy before the server, which can cut connections."""
+    level: ClassVar[Level] = "hardened"
+    """The highest level of clauses that the store is held to."""
+    known_failures: ClassVar[Mapping[str, str]] = {}
+    """Clauses that the store is known to break, by id, each with the reason. One that passes is an error."""
+    crashes_recovery: ClassVar[bool] = False
+    """Whether the quick profile crashes the recovery from a crash as well. The other profiles always do."""
+
+    def open(self, home: Path) -> Any:
+        """Open a new handle on whatever is kept at `home`, a folder. It is called again after each crash.
+
+        The folder's name is letters and digits, unique, and the same each time: a store on a server can use it as a
+        prefix.
+        """
+        raise NotImplementedError(
+            f"{type(self).__name__} has no method open(self, home). Write one: it opens the store."
+        )
+
+    def close(self, store: Any) -> Any:
+        """Close a handle: call its `aclose()` or `close()`, if it has one."""
+        return close(store)
+
+    def encode(self, record: Any) -> Any:
+        """Convert a record of this package to the store's own."""
+        return record
+
+    def decode(self, value: Any) -> Any:
+        """Convert a record of the store to one of this package."""
+        return value
+
+    def normalise(self, record: Any) -> Any:
+        """Drop what the store does not keep."""
+        return record
+
+    def corrupt(self, home: Path, id: str) -> None:  # noqa: A002 - the name that the contracts use
+        """Damage the record of an id, so that it cannot be read. By default the one file that holds it is truncated."""
+        raise NotImplementedError
+
+    # What follows is for the suites of contracts.
+
+    context: ClauseContext
+    """What a clause works with."""
+    contract: ClassVar[Contract]
+    random_shrinks: ClassVar[bool] = True
+    """Whether random calls that fail are shrunk. A suite that expects them to fail can save the time."""
+    scenarios: ClassVar[Mapping[str, Sequence[Scenario]]] = {}
+    """For each method that changes something, calls to crash."""
+    race_roles: ClassVar[Mapping[str, RaceRole]] = {}
+    """For each method, what a worker does with it in a race with another."""
+    kills_racers: ClassVar[bool] = False
+    """Whether one of two workers is also killed while the other is at work."""
+    afterwards: ClassVar[Sequence[Call]] = ()
+    """Calls that work after any crash."""
+    heals: ClassVar[Sequence[Call]] = ()
+    """Calls that repair or delete an unreadable record of id `a`."""
+    values: ClassVar[Mapping[str, Sequence[Call]]] = {}
+    """Saves of records that are easily lost: `falsy`, `unicode`, `large`."""
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
         check_settings(cls)
-        for name, test in generated(cls).items():
-            setattr(cls, name, test)
+        for clauses_for in GENERATORS:
+            for name, test in clauses_for(cls).items():
+                setattr(cls, name, test)
 
-    @clause("core", "A record that was never saved is not there.")
+    @pytest.fixture(autouse=True)
+    def _wfstate_item(self, request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+        with ClauseContext(self, request, tmp_path_factory.mktemp("wfstate")).running() as self.context:
+            if self.context.proxy is not None:
+                self.url = self.context.proxy.url
+            yield
+        del self.context  # pytest keeps this object for as long as it runs
+
+    @clause("core", "A record that was never saved is not found.")
     def test_load_missing(self) -> None:
-        self._play(self._looks("a"))
+        self.context.play(self.context.reads("a"))
 
-    @clause("core", "What was saved is loaded equal.")
+    @clause("core", "A saved record is loaded equal.")
     def test_save_load(self) -> None:
-        self._play([self.contract.write("a", 1), *self._looks("a", "b")])
+        self.context.play([self.contract.write("a", 1), *self.context.reads("a", "b")])
 
     @clause("core", "Saving again replaces the record.")
     def test_save_replaces(self) -> None:
-        record = self.contract.write
-        self._play([record("a", 1), record("b", 1), record("a", 2), *self._looks("a", "b")])
+        write = self.contract.write
+        self.context.play([write("a", 1), write("b", 1), write("a", 2), *self.context.reads("a", "b")])
 
     @clause("core", "A restart loses nothing.")
     def test_save_survives_restart(self) -> None:
-        record = self.contract.write
-        self._play(
-            [
-                record("a", 1),
-                record("b", 2),
-                RESTART,
-                *self._looks("a", "b"),
-                record("a", 3),
-                RESTART,
-                *self._looks("a"),
-            ]
+        write, reads = self.contract.write, self.context.reads
+        self.context.play(
+            [write("a", 1), write("b", 2), RESTART, *reads("a", "b"), write("a", 3), RESTART, *reads("a")]
         )
 
     @clause("safe", "What one handle saved, every other handle sees at once.")
     def test_handles_see_each_other(self) -> None:
-        record, looks = self.contract.write, self._looks("a")
-        seen = [second_handle(look) for look in looks]
-        # Each handle has looked, and changed nothing since, when the other one saves.
-        self._play([record("a", 1), *seen, record("a", 2), *looks, *seen, second_handle(record("a", 3)), *looks, *seen])
+        write, reads = self.contract.write, self.context.reads("a")
+        seen = [second_handle(read) for read in reads]
+        # Each handle has read, and changed nothing since, when the other one saves.
+        self.context.play(
+            [write("a", 1), *seen, write("a", 2), *reads, *seen, second_handle(write("a", 3)), *reads, *seen]
+        )
 
-    @clause("safe", "Values that are false, and empty ones, are kept.")
+    @clause("safe", "False and empty values are kept.")
     def test_values_falsy(self) -> None:
         self._play_values("falsy")
 
@@ -82,111 +149,111 @@ class Suite(ClauseContext):
     def test_values_large(self) -> None:
         self._play_values("large")
 
-    @clause("safe", "A record may have any text for an id.", "input")
+    @clause("safe", "Any text can be an id.", "input")
     def test_ids_any_text(self) -> None:
-        record = self.contract.write
-        self._play_each([record(one, 1), *self._looks(one), RESTART, *self._looks(one)] for one in inputs.GOOD_IDS)
+        write, reads = self.contract.write, self.context.reads
+        self.context.play_each([write(id_, 1), *reads(id_), RESTART, *reads(id_)] for id_ in inputs.GOOD_IDS)
 
     @clause("safe", "Two ids never share a record, whatever characters they hold.", "input")
     def test_ids_never_collide(self) -> None:
-        record = self.contract.write
-        self._play_each(
-            [record(one, 1), *looks, record(other, 2), *looks, RESTART, *looks]
-            for one, other in inputs.PAIRS
-            for looks in [self._looks(one, other)]
+        write = self.contract.write
+        self.context.play_each(
+            [write(first, 1), *reads, write(second, 2), *reads, RESTART, *reads]
+            for first, second in inputs.PAIRS
+            for reads in [self.context.reads(first, second)]
         )
 
     @clause("safe", "An id cannot reach outside the store.", "input")
     def test_ids_stay_inside(self) -> None:
-        self._need_files("there is no folder to leave")
-        for one in inputs.CLIMBING_IDS:
-            home = self._home()
+        self.context.need_files("it has no folder to leave")
+        for id_ in inputs.CLIMBING_IDS:
+            home, write = self.context.home(), self.contract.write(id_, 1)
             outside = inputs.everything_beside(home)
-            with self._handles(home) as handles:
-                for call in [self.contract.write(one, 1), *self.contract.reads([one])]:
+            with self.context.handles(home) as handles:
+                for call in [write, *self.contract.reads([id_])]:
                     handles.outcome(FIRST, call)
             new = sorted(inputs.everything_beside(home) - outside)
             if new:
-                name = new[0].relative_to(home.parent)
-                raise Violation(
-                    f"{self._title}\n\n{call_in_words(self.contract.write(one, 1))} wrote outside of home: ../{name}"
-                )
+                raise Violation(f"{call_in_words(write)} wrote outside of home: ../{new[0].relative_to(home.parent)}")
 
-    @clause("safe", "What cannot be an id is refused.", "input")
+    @clause("safe", "An invalid id is refused.", "input")
     def test_ids_refused(self) -> None:
-        for one in inputs.BAD_IDS:
-            self._play([self.contract.reads([one])[-1], self.contract.write("a", 1), *self._looks("a")])
+        for id_ in inputs.BAD_IDS:
+            self.context.play([self.contract.reads([id_])[-1], self.contract.write("a", 1), *self.context.reads("a")])
 
-    @clause("safe", "What the caller does to a record after saving it does not change what is stored.")
+    @clause("safe", "Changing a record after saving it does not change what is stored.")
     def test_aliasing_saved(self) -> None:
-        with self._handles(self._home()) as handles:
-            play = self._begin()
-            call = self.contract.write("a", 1)
-            play.all(handles, [call])
-            expected = [self._model.restart(world) for world in play.worlds]
+        with self.context.handles(self.context.home()) as handles:
+            script, call, reads = self.context.begin(), self.contract.write("a", 1), self.context.reads("a")
+            script.run(handles, [call])
             inputs.disturb(call.args)
-            looks = self._looks("a")
-            self._begin(expected).all(handles, [*(second_handle(look) for look in looks), *looks])
+            script.run(handles, [*(second_handle(read) for read in reads), *reads])
 
-    @clause("safe", "What the caller does to a record that was loaded does not change what is stored.")
+    @clause("safe", "Changing a loaded record does not change what is stored.")
     def test_aliasing_loaded(self) -> None:
-        with self._handles(self._home()) as handles:
-            play, looks = self._begin(), self.contract.reads(["a"])
-            play.all(handles, [self.contract.write("a", 1)])
-            for look in looks:
-                inputs.disturb(self._driver.call(handles[FIRST], look))
-            play.all(handles, [*looks, *(second_handle(look) for look in looks)])
+        with self.context.handles(self.context.home()) as handles:
+            script, reads = self.context.begin(), self.context.reads("a")
+            script.run(handles, [self.contract.write("a", 1)])
+            for read in reads:
+                inputs.disturb(self.context.driver.call(handles[FIRST], read))
+            script.run(handles, [*reads, *(second_handle(read) for read in reads)])
 
-    @clause("safe", "A record that cannot be read is an error: it is not taken to be missing, or empty.", "input")
+    @clause("safe", "An unreadable record is an error: it is never taken to be missing or empty.", "input")
     def test_corrupt_is_loud(self) -> None:
-        for harm in (cut, block):
-            with corrupted(self, harm) as (handles, play):
-                for look in self.contract.reads(["a"]):
-                    if look.args and play.shows(look):  # else it does not ask for this record alone
-                        must_raise(self, handles, look)
+        for damage in (truncate, block):
+            with corrupted(self.context, damage) as (handles, script):
+                for read in self.context.reads("a"):
+                    if read.args and script.timeline.shows(read):  # else it does not ask for this record alone
+                        must_raise(handles, read)
 
-    @clause("safe", "A record that cannot be read hides no other.", "input")
+    @clause("safe", "An unreadable record hides no other.", "input")
     def test_corrupt_stays_local(self) -> None:
-        with corrupted(self) as (handles, play):
-            play.all(handles, self._looks("b"))
+        with corrupted(self.context) as (handles, script):
+            script.run(handles, self.context.reads("b"))
 
     @clause("safe", "Any calls in any order, through several handles and restarts, do what they do in memory.")
     def test_random_calls(self) -> None:
-        from pytest_wfstate.engine.random_calls import play_random_calls  # and hypothesis: see strategies
+        from pytest_wfstate.engine.random_calls import play_random_calls  # and hypothesis, which takes long to import
 
+        context = self.context
         play_random_calls(
-            self.contract, self._begin, lambda: self._handles(self._home()), self._profile, shrinks=self.random_shrinks
+            self.contract,
+            context.begin,
+            lambda: context.handles(context.home()),
+            context.profile,
+            shrinks=self.random_shrinks,
         )
 
     def test_suite_is_whole(self) -> None:
         """No clause was overridden or removed, and `known_failures` names clauses."""
         suite = type(self)
-        self._tell("forgets", self._forgotten())
+        self.context.report("forgets", self._forgotten())
         shipped = next(base for base in suite.__mro__ if "contract" in vars(base))
-        whole = {one.id: one.test for one in clauses(shipped)}
-        changed = [id_ for id_, test in whole.items() if getattr(suite, test, None) is not getattr(shipped, test)]
+        tests = {clause.id: clause.test for clause in clauses(shipped)}
+        changed = [id_ for id_, test in tests.items() if getattr(suite, test, None) is not getattr(shipped, test)]
         if changed:
             pytest.fail(
-                f"{suite.__name__} overrides or removes clauses of {shipped.__name__}: {', '.join(changed)}. A store "
-                "that breaks one names it in known_failures; one that does not offer a method need not do anything.",
+                f"{suite.__name__} overrides or removes clauses of {shipped.__name__}: {', '.join(changed)}. If the "
+                "store breaks one, name it in known_failures. If it lacks a method, its clauses are skipped anyway.",
                 pytrace=False,
             )
-        unknown = [id_ for id_ in self.known_failures if id_ not in whole]
+        unknown = [id_ for id_ in self.known_failures if id_ not in tests]
         if unknown:
             pytest.fail(
-                f"known_failures of {suite.__name__} names {unknown[0]!r}, which is no clause of the "
+                f"known_failures of {suite.__name__} names {unknown[0]!r}, which is not a clause of the "
                 f"{self.contract.name} contract. `wfstate clauses {self.contract.name}` lists them.",
                 pytrace=False,
             )
 
     def _forgotten(self) -> list[str]:
-        """Name the fields that `normalise` forgets."""
-        records = [one for one in self.contract.write("a", 1).args if isinstance(one, BaseModel)]
-        pairs = [(plain(one), plain(one, self.normalise)) for one in records]
+        """Name the fields that `normalise` drops."""
+        records = [arg for arg in self.contract.write("a", 1).args if isinstance(arg, BaseModel)]
+        pairs = [(plain(record), plain(record, self.normalise)) for record in records]
         return [name for whole, rest in pairs for name in whole if name not in rest or whole[name] != rest[name]]
 
     def _play_values(self, kind: str) -> None:
         if kind not in self.values:
             pytest.skip(f"the {self.contract.name} contract has no such values")
+        reads = self.context.reads("a")
         for call in self.values[kind]:
-            self._play([call, *self._looks("a"), RESTART, *self._looks("a")])
+            self.context.play([call, *reads, RESTART, *reads])

@@ -1,23 +1,35 @@
 """Clauses: the promises of a contract, each with an id, a level, a sentence, and the test that holds a store to it.
 
-The id is what reports, `-k`, the documentation and `known_failures` go by. It follows from the name of the test:
+Reports, `-k`, the documentation and `known_failures` use the id. It follows from the name of the test:
 `test_claim_one_winner` of the paused contract is `paused.claim.one-winner`.
 """
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterator
-from typing import Any, Literal, TypeVar
+from collections.abc import Callable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, get_args
+
+from pytest_wfstate.engine.script import Later, Step, Tick
+from pytest_wfstate.errors import InvalidSetting
+
+if TYPE_CHECKING:
+    from pytest_wfstate.suites.base import Suite
+
+__tracebackhide__ = True
 
 Level = Literal["core", "safe", "hardened"]
 Fault = Literal["none", "input", "kill", "power", "errors", "race", "server"]
 Medium = Literal["disk", "server", "memory"]
 
-LEVELS: tuple[Level, ...] = ("core", "safe", "hardened")
-MEDIA: tuple[Medium, ...] = ("disk", "server", "memory")
+LEVELS: tuple[Level, ...] = get_args(Level)
+MEDIA: tuple[Medium, ...] = get_args(Medium)
+
+NOT_APPLICABLE = "not applicable"
+"""How the reason begins for skipping a clause that means nothing for a medium."""
 
 F = TypeVar("F", bound=Callable[..., Any])
+Test = Callable[["Suite"], None]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -31,41 +43,84 @@ class Clause:
     test: str
     """The name of the method that tests it."""
 
+    @property
+    def title(self) -> str:
+        """The first line of a report about it."""
+        return f"{self.id}: {self.promise}"
+
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class _ClauseMark:
     level: Level
     fault: Fault
-    text: str
+    promise: str
 
 
 def clause(level: Level, promise: str, fault: Fault = "none") -> Callable[[F], F]:
-    """Make a test method of a suite a clause."""
+    """Mark a test method of a suite as a clause."""
 
     def mark(test: F) -> F:
-        test.__dict__["wfstate_promise"] = _ClauseMark(level, fault, promise)
+        test.__dict__["wfstate_clause"] = _ClauseMark(level, fault, promise)
         test.__doc__ = promise
         return test
 
     return mark
 
 
+def script(level: Level, promise: str, *steps: Step | Later, fault: Fault = "none") -> Test:
+    """Make a clause of calls: every store must return what the reference returns."""
+
+    @clause(level, promise, fault)
+    def test(self: Suite) -> None:
+        self.context.play(steps)
+
+    return test
+
+
+def timed(level: Level, promise: str, *steps: Step | Later | Tick) -> Test:
+    """Make a clause of calls while the clock is frozen."""
+
+    @clause(level, promise)
+    def test(self: Suite) -> None:
+        self.context.play_in_time(steps)
+
+    return test
+
+
 def clauses(suite: type) -> Iterator[Clause]:
-    """Give the clauses of a suite, core first, in the order in which they are written."""
-    found = {name: test for base in reversed(suite.__mro__) for name, test in vars(base).items() if _promise(test)}
-    made = [clause_of(suite, test, name) for name, test in found.items()]
-    yield from sorted((one for one in made if one), key=lambda one: LEVELS.index(one.level))
+    """Yield the clauses of a suite, core first, in the order in which they are written."""
+    tests = {name: test for base in reversed(suite.__mro__) for name, test in vars(base).items() if _mark(test)}
+    found = filter(None, (clause_of(suite, test, name) for name, test in tests.items()))
+    yield from sorted(found, key=lambda clause: LEVELS.index(clause.level))
 
 
 def clause_of(suite: Any, test: Any, name: str) -> Clause | None:
-    """Give the clause that a method of a suite tests, if it tests one."""
-    promise = _promise(test)
-    if promise is None:
+    """Return the clause that a method of a suite tests, if it tests one."""
+    mark = _mark(test)
+    if mark is None:
         return None
     topic, *rest = name.removeprefix("test_").split("_")
-    return Clause(f"{suite.contract.name}.{topic}.{'-'.join(rest)}", promise.level, promise.fault, promise.text, name)
+    return Clause(f"{suite.contract.name}.{topic}.{'-'.join(rest)}", mark.level, mark.fault, mark.promise, name)
 
 
-def _promise(test: Any) -> _ClauseMark | None:
-    found = getattr(test, "wfstate_promise", None)
-    return found if isinstance(found, _ClauseMark) else None
+def check_settings(suite: Any) -> None:
+    """Check the class attributes of a suite when its class is made: a bad one would fail every test, or none.
+
+    Raises:
+        InvalidSetting: an attribute has a value that means nothing.
+    """
+    for name, known in (("medium", MEDIA), ("level", LEVELS)):
+        value = getattr(suite, name)
+        if value not in known:
+            raise InvalidSetting(f"{name} of {suite.__name__} is {value!r}. Choose one of: {', '.join(known)}.")
+    entries = suite.known_failures
+    if not isinstance(entries, Mapping) or not all(isinstance(text, str) for pair in entries.items() for text in pair):
+        raise InvalidSetting(
+            f"known_failures of {suite.__name__} is {entries!r}. It must map clause ids to reasons. "
+            'Write known_failures = {"CLAUSE": "why it fails"}.'
+        )
+
+
+def _mark(test: Any) -> _ClauseMark | None:
+    mark = getattr(test, "wfstate_clause", None)
+    return mark if isinstance(mark, _ClauseMark) else None

@@ -1,241 +1,198 @@
-"""The harness: how a suite opens a store, makes calls on it and on the reference, and keeps homes for it."""
+"""The context of a clause: homes, handles, scripts and labs for one test of a suite."""
 
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pytest_wfstate.contracts.base import Call, Contract, GeneratedValues
+from pytest_wfstate.contracts.base import Call, GeneratedValues
 from pytest_wfstate.contracts.clock import now
 from pytest_wfstate.engine.driver import Driver
-from pytest_wfstate.engine.handles import Handles, close
+from pytest_wfstate.engine.handles import Handles
 from pytest_wfstate.engine.script import Later, ScriptRun, Step, Tick
 from pytest_wfstate.faults.frozen_clock import START, frozen_clock
 from pytest_wfstate.faults.servers.proxy import Proxy
-from pytest_wfstate.oracle.model import ReferenceModel, ReferenceState
-from pytest_wfstate.suites.clauses import Level, Medium, clause_of
-from pytest_wfstate.suites.faults.crash import CrashRun, Scenario
-from pytest_wfstate.suites.faults.race import RaceRole
+from pytest_wfstate.labs.crash import Crash
+from pytest_wfstate.labs.race import Race
+from pytest_wfstate.oracle.judge import Judge
+from pytest_wfstate.oracle.model import ReferenceModel
+from pytest_wfstate.suites.clauses import NOT_APPLICABLE, clause_of
+
+if TYPE_CHECKING:
+    from pytest_wfstate.suites.base import Suite
 
 __tracebackhide__ = True
 
 
+@dataclasses.dataclass(slots=True)
+class SuiteFacts:
+    """What the tests of one suite class have learned about their store."""
+
+    has_opened: bool = False
+    """Then a failure to open it says something about that test alone."""
+    fails_to_open: bool = False
+    """A test has shown why; the others say so in a line."""
+    has_unseen_writes: bool | None = None
+    """Whether it writes in ways that the race lab cannot interleave; None as long as nobody has tried."""
+
+
+_FACTS = pytest.StashKey[SuiteFacts]()
+
+
 class ClauseContext:
-    """What a suite does with a store, but for its clauses. What can be overridden comes first."""
+    """What a clause works with, and what faults are injected through. Each test of a suite has its own."""
 
-    medium: ClassVar[Medium] = "disk"
-    """Where the store keeps its state, which tells what can be done to it."""
-    server: ClassVar[str | None] = None
-    """The name of a fixture that gives the server, with its `.url`, and `.kill()` and `.restart()` if it has them."""
-    url: str
-    """Where `open` should connect to: a proxy before the server, which can cut connections."""
-    level: ClassVar[Level] = "hardened"
-    """The highest level of clauses that the store is held to."""
-    known_failures: ClassVar[Mapping[str, str]] = {}
-    """Clauses that the store is known to break, by id, each with the reason. One that passes is an error."""
-
-    def open(self, home: Path) -> Any:
-        """Open a new handle on whatever is kept at `home`, a folder. It is called again after each crash.
-
-        The folder's name is letters and digits, unique, and the same each time: a store on a server can use it as a
-        prefix.
-        """
-        raise NotImplementedError(
-            f"{type(self).__name__} has no method open(self, home). Write one: it opens the store."
-        )
-
-    def close(self, store: Any) -> Any:
-        """Let go of a handle: call its `aclose()` or `close()`, if it has one."""
-        return close(store)
-
-    def encode(self, record: Any) -> Any:
-        """Make the store's own record of one of this package."""
-        return record
-
-    def decode(self, value: Any) -> Any:
-        """Make a record of this package of the store's own."""
-        return value
-
-    def normalise(self, record: Any) -> Any:
-        """Forget what the store does not keep."""
-        return record
-
-    def corrupt(self, home: Path, id: str) -> None:  # noqa: A002 - the name that the contracts use
-        """Damage the record of an id, so that it cannot be read. By default the one file that holds it is cut short."""
-        raise NotImplementedError
-
-    # What follows is for the suites of this package.
-
-    contract: ClassVar[Contract]
-    random_shrinks: ClassVar[bool] = True
-    """Whether random calls that fail are made as few as possible: nobody needs that who expects them to."""
-    scenarios: ClassVar[Mapping[str, Sequence[Scenario]]] = {}
-    """For each method that changes something, what a crash comes in the middle of."""
-    racers: ClassVar[Mapping[str, RaceRole]] = {}
-    """For each method, what a worker does with it in a race with another."""
-    killed_racers: ClassVar[bool] = False
-    """Whether one of two workers is also killed while the other is at work."""
-    afterwards: ClassVar[Sequence[Call]] = ()
-    """Calls that work after any crash."""
-    heals: ClassVar[Sequence[Call]] = ()
-    """Calls that make a record of id `a` whole again, or be gone, if it cannot be read."""
-    values: ClassVar[Mapping[str, Sequence[Call]]] = {}
-    """Saves of records that are easily lost: `falsy`, `unicode`, `large`."""
-
-    @pytest.fixture(autouse=True)
-    def _wfstate_item(self, request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-        self._request = request
-        clause = clause_of(type(self), request.function, request.node.originalname)
-        self._title = f"{clause.id}: {clause.promise}" if clause else ""
+    def __init__(self, suite: Suite, request: pytest.FixtureRequest, folder: Path) -> None:
+        config, contract = request.config, suite.contract
+        self.suite = suite
+        self.contract = contract
+        self.medium = suite.medium
+        self.profile = str(config.getoption("--wfstate-profile") or config.getini("wfstate_profile"))
+        self.timeout = float(config.getoption("--wfstate-timeout") or config.getini("wfstate_timeout"))
+        self.model = ReferenceModel(contract, suite.normalise)
+        required = [operation.name for operation in contract.operations if operation.required]
+        self.driver = Driver(self.timeout, suite.encode, suite.decode, suite.normalise, required)
+        self.server: Any = request.getfixturevalue(suite.server) if suite.server is not None else None
+        self.proxy: Proxy | None = None
+        self.facts: SuiteFacts = request.node.parent.stash.setdefault(_FACTS, SuiteFacts())
+        clause = clause_of(type(suite), request.function, request.node.originalname)
         self._topic = clause.id.split(".")[1] if clause else ""
-        self._base = tmp_path_factory.mktemp("wfstate")
-        required = [one.name for one in self.contract.operations if one.required]
-        self._driver = Driver(self._timeout, self.encode, self.decode, self.normalise, required)
-        self._model = ReferenceModel(self.contract, self.normalise)
+        self._folder = folder
+        self._request = request
+
+    @contextlib.contextmanager
+    def running(self) -> Iterator[ClauseContext]:
+        """Run a test: with a proxy before the server, if there is one, and an end to what the driver has open."""
         with contextlib.ExitStack() as stack:
+            stack.callback(self.driver.close)
             if self.server is not None:
-                self._server = request.getfixturevalue(self.server)
-                self._proxy = stack.enter_context(Proxy(self._server.url))
-                self.url = self._proxy.url
-            yield
-        self._driver.close()
-        del self._request, self._driver, self._model  # pytest keeps this object for as long as it runs
+                self.proxy = stack.enter_context(Proxy(self.server.url))
+            yield self
 
-    def _need_server(self) -> Any:
-        """Give the server, if the store is on one that can be reached."""
-        if self.medium != "server":
-            pytest.skip(f"does not apply to medium {self.medium!r}: it has no server")
-        if self.server is None:
-            pytest.skip("the suite does not say which server it is: `server` names a fixture that gives it")
-        return self._server
+    @property
+    def crash_lab(self) -> Crash:
+        """The crash lab of this test."""
+        lab: Crash = self._request.getfixturevalue("_wfstate_crash")
+        return lab
 
-    def _need_files(self, why: str) -> None:
-        if self.medium != "disk":
-            pytest.skip(f"does not apply to medium {self.medium!r}: {why}")
+    @property
+    def race_lab(self) -> Race:
+        """The race lab of this test."""
+        lab: Race = self._request.getfixturevalue("_wfstate_race")
+        return lab
 
-    def _looks(self, *ids: str) -> list[Call]:
+    def home(self) -> Path:
+        """Make a new home."""
+        name = f"h{uuid.uuid4().hex[:15]}"
+        home = self._folder / f"of-{name}" / name  # so that nothing else is beside it
+        home.mkdir(parents=True)
+        return home
+
+    def handles(self, home: Path) -> Handles:
+        """Return handles on the store at a home, each opened when it is first used."""
+        return Handles(lambda: self._open(home), self.close, self.driver)
+
+    def close(self, store: Any) -> None:
+        """Close a handle as the suite does."""
+        self.driver.run(lambda: self.suite.close(store), "close")
+
+    def reads(self, *ids: str) -> list[Call]:
+        """Return the calls that show all that can be seen of these ids."""
         return list(self.contract.reads(ids))
 
-    def _play(self, lines: Sequence[Step | Later]) -> None:
-        """Make calls on the store and on the reference."""
-        with self._handles(self._home()) as handles:
-            play = self._begin()
-            play.all(handles, lines)
-        self._say_what_was_left_out(play)
+    def begin(self) -> ScriptRun:
+        """Begin a script on an empty store."""
+        return self._begin(self.model)
 
-    def _play_each(self, scripts: Iterable[Sequence[Step | Later]]) -> None:
-        """Play scripts one after the other on one store: they do each other no harm unless something is wrong.
+    def play(self, steps: Sequence[Step | Later]) -> None:
+        """Run a script on a new store.
 
-        Then each is played on a store of its own, so that what is told is short.
+        Raises:
+            Violation: the store returned what the reference does not.
+        """
+        with self.handles(self.home()) as handles:
+            script = self.begin()
+            script.run(handles, steps)
+        self._report_left_out(script)
+
+    def play_each(self, scripts: Iterable[Sequence[Step | Later]]) -> None:
+        """Run scripts one after the other on one store: they are independent unless something is wrong.
+
+        If so, each runs on a store of its own, which makes the report short.
         """
         each = list(scripts)
         try:
-            self._play([line for lines in each for line in lines])
+            self.play([step for steps in each for step in steps])
         except Exception:
-            for lines in each:
-                self._play(lines)
+            for steps in each:
+                self.play(steps)
             raise
 
-    def _begin(self, worlds: Sequence[ReferenceState] | None = None) -> ScriptRun:
-        """Begin a script, on an empty store or on one in which things are as in these worlds."""
-        start = worlds or [self._model.start()]
-        return ScriptRun(self._model, start, title=self._title, is_aside=self._is_aside)
+    def play_in_time(self, steps: Sequence[Step | Later | Tick]) -> None:
+        """Run a script while the clock is frozen: then every time stamp is known."""
+        with frozen_clock(START) as clock, self.handles(self.home()) as handles:
+            script = self._begin(ReferenceModel(self.contract, self.suite.normalise, _Clock()))
+            for step in steps:
+                if isinstance(step, Tick):
+                    clock.tick(step.seconds)
+                else:
+                    script.run(handles, [step])
+        self._report_left_out(script)
 
-    def _is_aside(self, call: Call) -> bool:
-        """Tell whether a script makes a call only to see what others did. If it is not offered, it can be left out."""
-        operation = self.contract[call.name]
-        only_looks = not operation.mutates or call is self.contract.recovery
-        return only_looks and self._topic not in operation.name.split("_")
-
-    def _say_what_was_left_out(self, play: ScriptRun) -> None:
-        if play.left_out and not play.has_looked:
-            pytest.skip(play.left_out[0])
-        self._tell("left_out", dict.fromkeys(play.left_out))
-
-    def _tell(self, name: str, texts: Iterable[str]) -> None:
-        """Add to the properties of the test, which reports are made of."""
+    def report(self, name: str, texts: Iterable[str]) -> None:
+        """Add properties to the test: reports are made of them."""
         properties = self._request.node.user_properties
         new = ((f"wfstate_{name}", text) for text in texts)
         properties.extend(pair for pair in new if pair not in properties)
 
-    def _play_in_time(self, lines: Sequence[Step | Later | Tick]) -> None:
-        """Make calls while the clock stands still: then every time stamp is known."""
-        model = ReferenceModel(self.contract, self.normalise, _Clock())
-        with frozen_clock(START) as clock, self._handles(self._home()) as handles:
-            play = ScriptRun(model, [model.start()], title=self._title, is_aside=self._is_aside)
-            for line in lines:
-                if isinstance(line, Tick):
-                    clock.tick(line.seconds)
-                else:
-                    play.all(handles, [line])
-        self._say_what_was_left_out(play)
+    def need_server(self) -> Any:
+        """Return the server. Skip the test if the store is not on one, or the suite does not name it."""
+        if self.medium != "server":
+            pytest.skip(f"{NOT_APPLICABLE}: medium {self.medium!r} has no server")
+        if self.server is None:
+            pytest.skip("the suite does not name its server: set `server` to the name of a fixture that returns it")
+        return self.server
 
-    def _home(self) -> Path:
-        """Make a new home."""
-        name = f"h{uuid.uuid4().hex[:15]}"
-        home = self._base / f"of-{name}" / name  # so that nothing else is beside it
-        home.mkdir(parents=True)
-        return home
+    def need_files(self, why: str) -> None:
+        """Skip the test unless the store is on disk."""
+        if self.medium != "disk":
+            pytest.skip(f"{NOT_APPLICABLE}: medium {self.medium!r}: {why}")
 
-    def _handles(self, home: Path) -> Handles:
-        return Handles(lambda: self._open(home), self._close, self._driver)
+    def _begin(self, model: ReferenceModel) -> ScriptRun:
+        return ScriptRun(Judge(model).begin(), may_skip=self._is_aside)
 
-    def _trial(self, scenario: Scenario, ack: Callable[[Any], None]) -> CrashRun:
-        """Make a trial of a scenario on the store."""
-        return CrashRun(self._handles, self.contract, self.normalise, scenario, self.afterwards, ack)
+    def _is_aside(self, call: Call) -> bool:
+        """Whether a script makes a call only to see what others did, so that it can do without."""
+        operation = self.contract[call.name]
+        only_reads = not operation.mutates or call is self.contract.recovery
+        return only_reads and self._topic not in operation.name.split("_")
+
+    def _report_left_out(self, script: ScriptRun) -> None:
+        if script.left_out and not script.has_read:
+            pytest.skip(script.left_out[0])
+        self.report("left_out", dict.fromkeys(script.left_out))
 
     def _open(self, home: Path) -> Any:
         try:
-            store = self._driver.run(lambda: self.open(home), "open")
+            store = self.driver.run(lambda: self.suite.open(home), "open")
         except Exception as error:
-            if _OPENS not in vars(type(self)):
-                _tell_once(type(self), error)
+            if self.facts.fails_to_open and not self.facts.has_opened:
+                kind = type(error).__name__
+                pytest.fail(f"open() raises {kind}: see the first failure of this class", pytrace=False)
+            self.facts.fails_to_open |= not self.facts.has_opened
             raise
-        setattr(type(self), _OPENS, True)
+        self.facts.has_opened = True
         return store
-
-    def _close(self, store: Any) -> None:
-        self._driver.run(lambda: self.close(store), "close")
-
-    @property
-    def _timeout(self) -> float:
-        return _timeout(self._request.config)
-
-    @property
-    def _profile(self) -> str:
-        return str(
-            self._request.config.getoption("--wfstate-profile") or self._request.config.getini("wfstate_profile")
-        )
-
-    @property
-    def _fails_to_open(self) -> bool:
-        return _FAILS_TO_OPEN in vars(type(self))
-
-
-_FAILS_TO_OPEN = "_wfstate_fails_to_open"
-"""Of a suite whose store cannot be opened, and that has said why."""
-_OPENS = "_wfstate_opens"
-"""Of a suite whose store was opened once, so that a failure to open it another time is a matter of that time."""
 
 
 class _Clock(GeneratedValues):
-    """The time as it is, frozen."""
+    """The frozen time."""
 
     def time(self) -> Any:
         return now()
-
-
-def _timeout(config: pytest.Config) -> float:
-    return float(config.getoption("--wfstate-timeout") or config.getini("wfstate_timeout"))
-
-
-def _tell_once(suite: type[ClauseContext], error: Exception) -> None:
-    """Let the first test of a suite show why its store cannot be opened; the others say so in a line."""
-    if _FAILS_TO_OPEN in vars(suite):
-        pytest.fail(f"open() raises {type(error).__name__}, as the first failure of this class shows", pytrace=False)
-    setattr(suite, _FAILS_TO_OPEN, True)

@@ -12,11 +12,9 @@ from pytest_wfstate.engine.script import RESTART, Tick, ViaHandle, second_handle
 from pytest_wfstate.specs.effects import DELETE, EFFECTS, LOAD, MARK, SAVE, checkpoint, save
 from pytest_wfstate.suites import inputs
 from pytest_wfstate.suites.base import Suite
-from pytest_wfstate.suites.clauses import clause
+from pytest_wfstate.suites.clauses import clause, script, timed
+from pytest_wfstate.suites.faults import RaceRole, Scenario
 from pytest_wfstate.suites.faults.corruption import corrupted, must_raise
-from pytest_wfstate.suites.faults.crash import Scenario
-from pytest_wfstate.suites.faults.race import RaceRole
-from pytest_wfstate.suites.scripts import script, timed
 
 
 def mark(task_id: str, tool_use_id: str, **fields: Any) -> Call:
@@ -79,7 +77,7 @@ class EffectSuite(Suite):
         ],
         "delete": [Scenario([DELETE_A], before=[A, B]), Scenario([DELETE_A, M1], before=[M1, M2])],
     }
-    racers = {
+    race_roles = {
         "save": RaceRole(lambda task_id, number: [save(task_id, number)]),
         # All workers make the second mark, as if they retried the same call.
         "mark": RaceRole(lambda task_id, number: [mark(task_id, f"m{number}"), mark(task_id, "m")], _saved_before),
@@ -251,15 +249,15 @@ class EffectSuite(Suite):
 
     @clause("safe", "Changing an effect after marking it does not change what is stored.")
     def test_aliasing_marked(self) -> None:
-        with self._handles(self._home()) as handles:
-            play, call = self._begin(), mark("a", "m1")
-            play.all(handles, [call])
+        with self.context.handles(self.context.home()) as handles:
+            play, call = self.context.begin(), mark("a", "m1")
+            play.run(handles, [call])
             call.args[2].target = "changed"
-            play.all(handles, [LOOK_A, second_handle(LOOK_A)])
+            play.run(handles, [LOOK_A, second_handle(LOOK_A)])
 
     @clause("safe", "A mark on an unreadable checkpoint is an error; it does not start from scratch.", "input")
     def test_corrupt_not_reset(self) -> None:
-        with corrupted(self) as (handles, _):
-            must_raise(self, handles, M1)
+        with corrupted(self.context) as (handles, _):
+            must_raise(handles, M1)
             handles.restart()
-            must_raise(self, handles, LOOK_A)
+            must_raise(handles, LOOK_A)

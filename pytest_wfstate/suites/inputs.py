@@ -1,4 +1,4 @@
-"""What stores are given that is easily got wrong: ids, and records that the caller goes on changing."""
+"""Inputs that stores easily get wrong: ids, and records that the caller changes later."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ BAD_IDS = ["", "nul\0byte", "x" * 1025, "half \ud800 pair"]
 
 
 def everything_beside(home: Path) -> set[Path]:
-    """Give all paths around a home, but not in it."""
+    """Return all paths around a home, but not in it."""
     return {path for path in home.parent.rglob("*") if home not in path.parents}
 
 
@@ -57,17 +57,17 @@ def disturb(value: Any) -> None:
         for name in type(value).model_fields:
             disturb(getattr(value, name))
     elif isinstance(value, dict):
-        for one in value.values():
-            disturb(one)
+        for item in value.values():
+            disturb(item)
         value["disturbed"] = True
     elif isinstance(value, list):
-        for one in value:
-            disturb(one)
+        for item in value:
+            disturb(item)
         value.append("disturbed")
     elif isinstance(value, set):
         value.add("disturbed")
     elif isinstance(value, tuple):
-        for one in value:
-            disturb(one)
+        for item in value:
+            disturb(item)
     elif hasattr(value, "__dict__"):
         disturb(vars(value))

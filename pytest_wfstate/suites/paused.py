@@ -12,11 +12,9 @@ from pytest_wfstate.engine.script import RESTART, Step, Tick, second_handle
 from pytest_wfstate.specs.paused import CLAIM, COMPLETE, LIST, LOAD, PAUSED, RECOVER, REMOVE, reads, save
 from pytest_wfstate.suites import inputs
 from pytest_wfstate.suites.base import Suite
-from pytest_wfstate.suites.clauses import clause
+from pytest_wfstate.suites.clauses import clause, script, timed
+from pytest_wfstate.suites.faults import RaceRole, Scenario
 from pytest_wfstate.suites.faults.corruption import corrupted, must_raise
-from pytest_wfstate.suites.faults.crash import Scenario
-from pytest_wfstate.suites.faults.race import RaceRole
-from pytest_wfstate.suites.scripts import script, timed
 
 
 def _saved_before(run_id: str, number: int) -> list[Call]:
@@ -72,7 +70,7 @@ class PausedSuite(Suite):
         ],
         "remove": [Scenario([REMOVE("a")], before=[A, B]), Scenario([REMOVE("a")], before=[A, CLAIM_A, A2])],
     }
-    racers = {
+    race_roles = {
         "save": RaceRole(lambda run_id, number: [save(run_id, number)]),
         "claim": RaceRole(lambda run_id, _: [CLAIM(run_id)], _saved_before),
         "complete": RaceRole(lambda run_id, _: [CLAIM(run_id), COMPLETE(run_id)], _saved_before),
@@ -85,7 +83,7 @@ class PausedSuite(Suite):
         "load": RaceRole(lambda run_id, _: [LOAD(run_id), LOAD(run_id)]),
         "list": RaceRole(lambda *_: [LIST(), LIST()]),
     }
-    killed_racers = True
+    kills_racers = True
     heals = [save("a", 2), REMOVE("a")]
     afterwards = [save("b", 9), LOAD("b"), CLAIM("b")]
 
@@ -238,7 +236,7 @@ class PausedSuite(Suite):
             claimed: list[Step] = [save(one), CLAIM(one), RESTART, *looks, CLAIM(one), COMPLETE(one), *looks]
             return [*claimed, save(one), REMOVE(one), *looks]
 
-        self._play_each(map(lines, inputs.GOOD_IDS))
+        self.context.play_each(map(lines, inputs.GOOD_IDS))
 
     @clause("safe", "Two ids never share a claim, whatever characters they contain.", "input")
     def test_ids_claims_never_collide(self) -> None:
@@ -246,13 +244,13 @@ class PausedSuite(Suite):
             claimed = [save(one), save(other, 2), CLAIM(one), *reads([one, other])]
             return [*claimed, COMPLETE(other), CLAIM(other), RESTART, *PAUSED.observe([one, other])]
 
-        self._play_each(itertools.starmap(lines, [*inputs.PAIRS, ("run", "run.inflight")]))
+        self.context.play_each(itertools.starmap(lines, [*inputs.PAIRS, ("run", "run.inflight")]))
 
     @clause("safe", "Claiming an unreadable record is an error and leaves it where it is.", "input")
     def test_corrupt_claim(self) -> None:
-        with corrupted(self) as (handles, _):
-            must_raise(self, handles, CLAIM_A)
-            must_raise(self, handles, LOAD("a"))
+        with corrupted(self.context) as (handles, _):
+            must_raise(handles, CLAIM_A)
+            must_raise(handles, LOAD("a"))
 
     test_complete_not_anothers = script(
         "hardened",

@@ -14,10 +14,8 @@ from pytest_wfstate.engine.handles import Handles
 from pytest_wfstate.engine.script import RESTART, second_handle
 from pytest_wfstate.specs.resume import DELETE, LOAD, RESUME, SAVE, save
 from pytest_wfstate.suites.base import Suite
-from pytest_wfstate.suites.clauses import clause
-from pytest_wfstate.suites.faults.crash import Scenario
-from pytest_wfstate.suites.faults.race import RaceRole
-from pytest_wfstate.suites.scripts import script
+from pytest_wfstate.suites.clauses import clause, script
+from pytest_wfstate.suites.faults import RaceRole, Scenario
 
 
 def _invalid(run_id: str) -> ResumePoint:
@@ -55,7 +53,7 @@ class ResumeSuite(Suite):
         "save": [Scenario([A, A2]), Scenario([A2], before=[A, B]), Scenario([A2], before=[LONG, B])],
         "delete": [Scenario([DELETE_A], before=[A, B]), Scenario([DELETE_A, A2], before=[A])],
     }
-    racers = {
+    race_roles = {
         "save": RaceRole(lambda run_id, number: [save(run_id, number)]),
         "delete": RaceRole(lambda run_id, _: [DELETE(run_id)], lambda run_id, number: [save(run_id, number)]),
         "load": RaceRole(lambda run_id, _: [LOAD(run_id), LOAD(run_id)]),
@@ -128,15 +126,15 @@ class ResumeSuite(Suite):
         "safe", "Without its folder a store loads nothing and deletes without error; the first save creates the folder."
     )
     def test_load_before_folder(self) -> None:
-        self._need_files("it has no folder")
-        home = self._home()
+        self.context.need_files("it has no folder")
+        home = self.context.home()
         home.rmdir()
-        with Handles(lambda: self._open_without(home), self._close, self._driver) as handles:
-            self._begin().all(handles, [LOOK_A, DELETE_A, LOOK_A, RESTART, LOOK_A, A, LOOK_A, RESTART, LOOK_A])
+        with Handles(lambda: self._open_without(home), self.context.close, self.context.driver) as handles:
+            self.context.begin().run(handles, [LOOK_A, DELETE_A, LOOK_A, RESTART, LOOK_A, A, LOOK_A, RESTART, LOOK_A])
 
     def _open_without(self, home: Path) -> Any:
         try:
-            return self._driver.run(lambda: self.open(home), "open")
+            return self.context.driver.run(lambda: self.open(home), "open")
         except Exception as error:
             if home.exists():
                 raise

@@ -29,10 +29,8 @@ from pytest_wfstate.specs.runs import (
 )
 from pytest_wfstate.suites import inputs
 from pytest_wfstate.suites.base import Suite
-from pytest_wfstate.suites.clauses import clause
-from pytest_wfstate.suites.faults.crash import Scenario
-from pytest_wfstate.suites.faults.race import RaceRole
-from pytest_wfstate.suites.scripts import script, timed
+from pytest_wfstate.suites.clauses import clause, script, timed
+from pytest_wfstate.suites.faults import RaceRole, Scenario
 
 
 def _created_before(run_id: str, number: int) -> list[Call]:
@@ -107,7 +105,7 @@ class RunSuite(Suite):
         "upsert": [Scenario([FETCH, CHARGE]), Scenario([FETCH2], before=[FETCH, CHARGE, A, FETCH_B])],
     }
     heals = (DELETE_A,)
-    racers: ClassVar[Mapping[str, RaceRole]] = {
+    race_roles: ClassVar[Mapping[str, RaceRole]] = {
         "create_run": RaceRole(lambda run_id, number: [create(run_id, number)]),
         "update_context": RaceRole(lambda run_id, number: [update(run_id, number)], _created_before),
         "delete_run": RaceRole(lambda run_id, _: [DELETE(run_id)], _created_before),
@@ -333,31 +331,30 @@ class RunSuite(Suite):
     @clause("safe", "Changing a step or a context after handing it over does not change what is stored.")
     def test_aliasing_handed_over(self) -> None:
         calls = [upsert("a"), update("a")]
-        with self._handles(self._home()) as handles:
-            play = self._begin()
-            play.all(handles, [create("a"), *calls])
-            worlds = [self._model.restart(world) for world in play.worlds]
+        with self.context.handles(self.context.home()) as handles:
+            play = self.context.begin()
+            play.run(handles, [create("a"), *calls])
             for call in calls:
                 inputs.disturb(call.args)
-            self._begin(worlds).all(handles, [*(second_handle(look) for look in LOOK_FETCH), *LOOK_FETCH])
+            play.run(handles, [*(second_handle(look) for look in LOOK_FETCH), *LOOK_FETCH])
 
     @clause("safe", "Changing a loaded step does not change what is stored.")
     def test_aliasing_steps(self) -> None:
-        with self._handles(self._home()) as handles:
-            play = self._begin()
-            play.all(handles, [create("a"), upsert("a"), upsert("a", "charge")])
+        with self.context.handles(self.context.home()) as handles:
+            play = self.context.begin()
+            play.run(handles, [create("a"), upsert("a"), upsert("a", "charge")])
             for look in LOOK_FETCH:
-                inputs.disturb(self._driver.call(handles[FIRST], look))
-            play.all(handles, [*LOOK_FETCH, *(second_handle(look) for look in LOOK_FETCH)])
+                inputs.disturb(self.context.driver.call(handles[FIRST], look))
+            play.run(handles, [*LOOK_FETCH, *(second_handle(look) for look in LOOK_FETCH)])
 
     @clause("safe", "Any text can be a step id.", "input")
     def test_ids_any_step(self) -> None:
         looks = [STEPS("a"), *(STEP("a", one) for one in inputs.GOOD_IDS)]
-        self._play([*(upsert("a", one) for one in inputs.GOOD_IDS), *looks, RESTART, *looks])
+        self.context.play([*(upsert("a", one) for one in inputs.GOOD_IDS), *looks, RESTART, *looks])
 
     @clause("safe", "Two steps of a run are never confused, whatever characters their ids contain.", "input")
     def test_ids_steps_never_collide(self) -> None:
-        self._play_each(
+        self.context.play_each(
             [upsert("a", one, 1), *looks, upsert("a", other, 2), *looks, RESTART, *looks]
             for one, other in inputs.PAIRS
             for looks in [look("a", [one, other])]
@@ -367,13 +364,13 @@ class RunSuite(Suite):
     def test_ids_never_joined(self) -> None:
         for (run, step), (other, another) in _ALIKE:
             looks = [*look(run, [step]), *look(other, [another])]
-            self._play([upsert(run, step, 1), *looks, upsert(other, another, 2), *looks, DELETE(run), *looks])
+            self.context.play([upsert(run, step, 1), *looks, upsert(other, another, 2), *looks, DELETE(run), *looks])
 
     @clause("safe", "Every method refuses an invalid id and changes nothing.", "input")
     def test_ids_refused_everywhere(self) -> None:
         for one in inputs.BAD_IDS[:-1]:  # the last cannot be in a record
             refused = [create(one), update(one), DELETE(one), upsert(one), STEP(one, "fetch"), STEPS(one), GET(one)]
-            self._play([A, FETCH, *refused, upsert("a", one), STEP("a", one), *LOOK_A, RESTART, *LOOK_A])
+            self.context.play([A, FETCH, *refused, upsert("a", one), STEP("a", one), *LOOK_A, RESTART, *LOOK_A])
 
     test_update_stamp = timed(
         "hardened",

@@ -9,9 +9,9 @@ from typing import ClassVar
 from pytest_wfstate import samples
 from pytest_wfstate.contracts.base import Call
 from pytest_wfstate.engine.handles import FIRST
-from pytest_wfstate.engine.render import call_in_words
 from pytest_wfstate.engine.script import RESTART, Tick, second_handle
 from pytest_wfstate.errors import Violation
+from pytest_wfstate.oracle.render import call_in_words
 from pytest_wfstate.specs.snapshots import (
     FORK,
     LATER,
@@ -29,10 +29,8 @@ from pytest_wfstate.specs.snapshots import (
 )
 from pytest_wfstate.suites import inputs
 from pytest_wfstate.suites.base import Suite
-from pytest_wfstate.suites.clauses import clause
-from pytest_wfstate.suites.faults.crash import Scenario
-from pytest_wfstate.suites.faults.race import RaceRole
-from pytest_wfstate.suites.scripts import script, timed
+from pytest_wfstate.suites.clauses import clause, script, timed
+from pytest_wfstate.suites.faults import RaceRole, Scenario
 
 A = save("a", 1)
 A2 = save("a", 2)
@@ -88,7 +86,7 @@ class SnapshotSuite(Suite):
             Scenario([FORK(key("a"), EDITS)], before=[A, LATER_A, FORK_A], faults=["kill", "power", "server"]),
         ],
     }
-    racers: ClassVar[Mapping[str, RaceRole]] = {
+    race_roles: ClassVar[Mapping[str, RaceRole]] = {
         "save": RaceRole(lambda run_id, number: [save(run_id, number), save(run_id, number, LATER + number)]),
         "fork": RaceRole(lambda run_id, _: [FORK(key(run_id))], lambda run_id, number: [save(run_id, number)]),
         "load": RaceRole(lambda run_id, _: [LOAD(key(run_id)), LOAD(key(run_id))]),
@@ -288,41 +286,40 @@ class SnapshotSuite(Suite):
     @clause("safe", "The error for a missing source names it as run#step.")
     def test_fork_missing_named(self) -> None:
         call = FORK(key("a", 7))
-        with self._handles(self._home()) as handles:
-            self._begin().all(handles, [A])
+        with self.context.handles(self.context.home()) as handles:
+            self.context.begin().run(handles, [A])
             try:
-                told = f"-> {self._driver.call(handles[FIRST], call)!r}"
+                told = f"-> {self.context.driver.call(handles[FIRST], call)!r}"
             except Exception as error:
                 told = f"{type(error).__name__}: {error}"
                 if "a#7" in told:
                     return
-        raise Violation(f"{self._title}\n\n{call_in_words(call)} {told}\n    expected: an error that says 'a#7'")
+        raise Violation(f"{call_in_words(call)} {told}\n    expected: an error that says 'a#7'")
 
     @clause("safe", "Changing the edits after forking does not change the fork.")
     def test_aliasing_edits(self) -> None:
         call = FORK(key("a"), [("n", {"list": [1]}), ("new", [{}])])
-        with self._handles(self._home()) as handles:
-            play = self._begin()
-            play.all(handles, [A, call])
-            worlds = [self._model.restart(world) for world in play.worlds]
+        with self.context.handles(self.context.home()) as handles:
+            play = self.context.begin()
+            play.run(handles, [A, call])
             inputs.disturb(call.args[1])
-            looks = _last(play.made)
-            self._begin(worlds).all(handles, [*(second_handle(look) for look in looks), *looks])
+            looks = _last(play.timeline.generated_ids)
+            play.run(handles, [*(second_handle(look) for look in looks), *looks])
 
     @clause("safe", "Changing a loaded fork does not change its source, nor the other way round.")
     def test_aliasing_forked(self) -> None:
-        with self._handles(self._home()) as handles:
-            play = self._begin()
-            play.all(handles, [save("a", 1), FORK_A])
-            looks = [*LOOK_A, *_last(play.made)]
+        with self.context.handles(self.context.home()) as handles:
+            play = self.context.begin()
+            play.run(handles, [save("a", 1), FORK_A])
+            looks = [*LOOK_A, *_last(play.timeline.generated_ids)]
             for look in looks:
-                inputs.disturb(self._driver.call(handles[FIRST], look))
-            play.all(handles, [*looks, *(second_handle(look) for look in looks)])
+                inputs.disturb(self.context.driver.call(handles[FIRST], look))
+            play.run(handles, [*looks, *(second_handle(look) for look in looks)])
 
     @clause("safe", "Any text can be a workflow id.", "input")
     def test_ids_any_workflow(self) -> None:
         for one in inputs.GOOD_IDS:
-            self._play([save("a", 1, STEP, one), *look("a", one), RESTART, *look("a", one)])
+            self.context.play([save("a", 1, STEP, one), *look("a", one), RESTART, *look("a", one)])
 
     @clause(
         "safe", "Two keys never share a snapshot, even if workflow, run and step are the same when joined.", "input"
@@ -330,7 +327,8 @@ class SnapshotSuite(Suite):
     def test_ids_never_joined(self) -> None:
         for (workflow, run, step), (other, another, last) in _ALIKE:
             looks = [*look(run, workflow, [step]), *look(another, other, [last])]
-            self._play([save(run, 1, step, workflow), *looks, save(another, 2, last, other), *looks, RESTART, *looks])
+            first, second = save(run, 1, step, workflow), save(another, 2, last, other)
+            self.context.play([first, *looks, second, *looks, RESTART, *looks])
 
     @clause("safe", "Every method refuses an invalid id and changes nothing.", "input")
     def test_ids_refused_everywhere(self) -> None:
@@ -344,7 +342,7 @@ class SnapshotSuite(Suite):
                     LIST(*names),
                     FORK(bad),
                 ]
-                self._play([A, *refused, *LOOK_A, RESTART, *LOOK_A])
+                self.context.play([A, *refused, *LOOK_A, RESTART, *LOOK_A])
 
     test_fork_stamp = timed(
         "hardened",

@@ -246,8 +246,8 @@ class TestStorm:
         result.stdout.fnmatch_lines(
             [
                 "*RaceBug: a storm of 4 workers broke the store.",
-                "*no order of the calls explains this:",
-                "*they are among these calls, with milliseconds:",
+                "*These results are impossible in any order of the calls.",
+                "*The calls around them, with begin and end in milliseconds:",
                 "*seed 3.",
             ]
         )

@@ -21,7 +21,7 @@ MAY_IMPORT = {
     "samples": {"errors", "contracts"},
     "stores": {"errors", "contracts"},
     "specs": BASE | {"stores"},
-    "oracle": {"errors", "contracts"},
+    "oracle": BASE,
     "faults": {"errors"},
     "engine": BASE | {"specs", "oracle", "faults"},
     "labs": BASE | {"specs", "oracle", "faults", "engine"},

@@ -1,9 +1,8 @@
-"""Rehearsals: what goes wrong in a script without any fault is no matter of the fault."""
+"""Rehearsals: a fault is injected only into what works without it."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from pathlib import Path
+from collections.abc import Iterator, Sequence
 from typing import Protocol, TypeVar
 
 import pytest
@@ -17,44 +16,40 @@ __tracebackhide__ = True
 
 
 class Rehearsable(Protocol):
-    """Something that a fault is done to."""
+    """Calls that a fault is injected into."""
 
-    def rehearse(self, new_home: Callable[[], Path]) -> None:
-        """Do it without the fault."""
+    def rehearse(self) -> None:
+        """Make them without the fault."""
 
 
 R = TypeVar("R", bound=Rehearsable)
 
 
-def rehearsed(suite: ClauseContext, some: Sequence[R]) -> Iterator[R]:
-    """Give those that a fault can be done to, one by one.
+def rehearsed(context: ClauseContext, runs: Sequence[R]) -> Iterator[R]:
+    """Rehearse runs one by one, and yield those that work.
 
-    Raises, when all are through:
-        NotMeasured: one does not do what its contract says even so.
+    Raises, after the last:
+        NotMeasured: one violates the contract even without a fault.
         skip: the store offers none of them.
     """
-    unmeasured: list[Exception] = []
+    failures: list[Exception] = []
     not_offered: list[str] = []
-    for one in some:
+    for run in runs:
         try:
-            one.rehearse(suite._home)
+            run.rehearse()
         except pytest.skip.Exception as skipped:
             not_offered.append(str(skipped))
         except Exception as error:
-            if suite._fails_to_open:
+            if context.facts.fails_to_open:
                 raise
-            unmeasured.append(error)
+            failures.append(error)
         else:
-            yield one
-    if unmeasured:
+            yield run
+    if failures:
+        text = str(failures[0]) if isinstance(failures[0], Violation) else "\n".join(said(failures[0]))
         raise NotMeasured(
-            f"{suite._title}\n\nNOT_MEASURED: without any fault the store already does what its contract does not "
-            f"allow. Mend that first:\n{_told(unmeasured[0])}"
+            f"NOT_MEASURED. The store violates its contract even without a fault. Fix this first:\n{text}"
         )
-    if len(not_offered) == len(some):
+    if len(not_offered) == len(runs):
         pytest.skip(not_offered[0])
-    suite._tell("left_out", dict.fromkeys(not_offered))
-
-
-def _told(error: Exception) -> str:
-    return str(error) if isinstance(error, Violation) else "\n".join(said(error))
+    context.report("left_out", dict.fromkeys(not_offered))

@@ -1,7 +1,7 @@
-"""Connections: a scenario on a store on a server, whose connection is cut, or whose client dies, at each message.
+"""Server clauses: what a lost connection, a dead client or a dead server may leave of a store on a server.
 
-There is no disk to look at. But whatever happened, a store that is opened afterwards must show what the reference shows
-after the calls that came back, with or without the one that did not; and it must go on.
+The connection is cut, or the client killed, at each message. A store that is opened afterwards must show what the
+reference shows after the calls that returned, with or without the one that did not; and it must keep working.
 """
 
 from __future__ import annotations
@@ -15,7 +15,9 @@ import signal
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+import pytest
 
 from pytest_wfstate.engine.script import RESTART
 from pytest_wfstate.errors import Violation
@@ -23,58 +25,123 @@ from pytest_wfstate.faults.forking import dumps, fork, loads
 from pytest_wfstate.faults.report_text import said
 from pytest_wfstate.faults.servers.proxy import Proxy, When
 from pytest_wfstate.labs.crash import NotMeasured
+from pytest_wfstate.labs.race import StormResult
+from pytest_wfstate.suites.clauses import Test, clause
 from pytest_wfstate.suites.context import ClauseContext
-from pytest_wfstate.suites.faults.crash import CrashRun
+from pytest_wfstate.suites.faults.crash_run import CrashRun
 from pytest_wfstate.suites.faults.rehearsal import rehearsed
+
+if TYPE_CHECKING:
+    from pytest_wfstate.suites.base import Suite
 
 __tracebackhide__ = True
 
+_WORKERS = 4
+_SECONDS = {"quick": 1.0, "default": 3.0, "thorough": 30.0}
+
 WHENS: tuple[When, ...] = ("before", "after")
-_TOLD = {
-    "before": "before message {} from the client came to the server",
-    "after": "when the server had answered message {}, and before the client had that answer",
+_MOMENTS = {
+    "before": "before message {} of the client reached the server",
+    "after": "after the server answered message {}, before the client had the answer",
 }
 
-Playing = Callable[[Path, When, int], None]
-"""Plays a scenario at a home, in which the line is cut before or after the n-th message."""
+Attack = Callable[[Path, When, int], None]
+"""Runs a scenario at a home, and strikes before or after the n-th message."""
 
-AtWork = Callable[[], AbstractContextManager[Callable[[], None]]]
-"""Gets ready, and gives what does the work."""
+Ready = Callable[[], AbstractContextManager[Callable[[], None]]]
+"""Gets ready, and yields a function that does the work."""
+
+
+def clauses_for(suite: type) -> dict[str, Test]:
+    """Make the clauses of a suite's scenarios."""
+    scenarios = vars(suite).get("scenarios", {})
+    killed = {"test_server_killed": _server_killed()} if scenarios else {}
+    return {f"test_cut_{name}": _cut(name) for name in scenarios} | killed
+
+
+def _cut(name: str) -> Test:
+    verb = name.replace("_", " ")
+
+    @clause("safe", f"If the connection is lost during {verb}, {verb} is all or nothing and can be retried.", "server")
+    def test(self: Suite) -> None:
+        cut_each_message(self.context, name, ServerLink.cut)
+
+    return test
+
+
+def _server_killed() -> Test:
+    @clause("hardened", "If the server is killed and restarted, every acknowledged call survives.", "server")
+    def test(self: Suite) -> None:
+        context = self.context
+        server = context.need_server()
+        if not hasattr(server, "kill"):
+            pytest.skip(f"{self.server} cannot be killed: these tests did not start it")
+        home = context.home()
+        context.report("limit", ["a killed server shows the death of a process, not a power cut"])
+        context.race_lab.run_storm(
+            lambda: context.handles(home),
+            self.contract,
+            StormResult(_WORKERS, seed=0),
+            _SECONDS[context.profile],
+            medium="server",
+            kills=True,
+            timeout=context.timeout,
+            server=server,
+            normalise=self.normalise,
+        )
+
+    return test
+
+
+def cut_each_message(context: ClauseContext, name: str, strike: Callable[[ServerLink], int]) -> None:
+    """Strike at each message of a method's scenarios.
+
+    Raises:
+        Violation: the store does not survive.
+        NotMeasured: there was no message.
+    """
+    context.need_server()
+    assert context.proxy is not None
+    acks = Acks()
+    scenarios = [scenario for scenario in context.suite.scenarios[name] if "server" in scenario.faults]
+    for run in rehearsed(context, [CrashRun(context, scenario, acks.ack) for scenario in scenarios]):
+        if not strike(ServerLink(context.proxy, run, acks, context.home)):
+            raise NotMeasured("NOT_MEASURED. No traffic reached the proxy. `open()` must connect to `self.url`.")
 
 
 class Acks(list[Any]):
-    """What a workload acknowledges: in this process, or in another that tells this one."""
+    """What a workload acknowledges: in this process, or in a child, which sends it here."""
 
-    tell: Callable[[Any], None] | None = None
+    send: Callable[[Any], None] | None = None
 
     def ack(self, value: Any) -> None:
         """Acknowledge something."""
         self.append(value)
-        if self.tell:
-            self.tell(value)
+        if self.send:
+            self.send(value)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Left:
-    """What is left when a connection was cut or a client has died."""
+class Remains:
+    """What a cut connection or a dead client leaves."""
 
     home: Path
     acked: list[Any]
 
 
 class ServerLink:
-    """The line between a store and its server, and a scenario that is played over it."""
+    """The connection between a store and its server, and a scenario that runs over it."""
 
-    def __init__(self, proxy: Proxy, trial: CrashRun, acks: Acks, new_home: Callable[[], Path]) -> None:
+    def __init__(self, proxy: Proxy, run: CrashRun, acks: Acks, new_home: Callable[[], Path]) -> None:
         self._proxy = proxy
-        self._trial = trial
+        self._run = run
         self._acks = acks
         self._new_home = new_home
 
     def cut(self) -> int:
-        """Cut the connection at each message; the call that fails is made once more.
+        """Cut the connection at each message, and retry the call that fails.
 
-        Give how often it was cut at the least: before messages, or after their answers.
+        Return how often it was cut before a message or after an answer, whichever is less.
 
         Raises:
             Violation: the store does not survive.
@@ -82,68 +149,68 @@ class ServerLink:
         cuts = []
         for when in WHENS:
             before = self._proxy.cuts
-            self._at_each_message("the connection was cut", self._play_and_cut, when)
+            self._at_each_message("The connection was cut", self._run_and_cut, when)
             cuts.append(self._proxy.cuts - before)
         return min(cuts)
 
     def kill(self) -> int:
-        """Kill the client at each message. Give how often it was killed.
+        """Kill the client at each message. Return how often it was killed.
 
-        Before a message the server has done what it had done after the one before that, and the client has promised
-        no less. So only after the last there is something else to see.
+        A kill before a message leaves what a kill after the previous answer would, with no fewer promises. So only
+        after the last answer is there anything else to see.
 
         Raises:
             Violation: the store does not survive.
         """
-        what, play = "the client was killed", self._play_and_kill
-        killed = self._at_each_message(what, play, "before")
+        what, attack = "The client was killed", self._run_and_kill
+        killed = self._at_each_message(what, attack, "before")
         before = self._proxy.cuts
         for nth in range(killed, 0, -1):
-            self._at_message(what, play, "after", nth)
+            self._at_message(what, attack, "after", nth)
             if self._proxy.cuts > before:
                 break
         return killed
 
-    def _at_each_message(self, what: str, play: Playing, when: When) -> int:
-        """Give how many messages there were."""
-        return next(nth - 1 for nth in itertools.count(1) if not self._at_message(what, play, when, nth))
+    def _at_each_message(self, what: str, attack: Attack, when: When) -> int:
+        """Strike at each message in turn, and return how many there were."""
+        return next(nth - 1 for nth in itertools.count(1) if not self._at_message(what, attack, when, nth))
 
-    def _at_message(self, what: str, play: Playing, when: When, nth: int) -> bool:
-        """Tell whether there was such a message. It need not have been cut: to a farewell there is no answer."""
+    def _at_message(self, what: str, attack: Attack, when: When, nth: int) -> bool:
+        """Strike at one message; return whether there was one. It may go uncut: a goodbye has no answer."""
         home = self._new_home()
-        self._trial.setup(home)
+        self._run.setup(home)
         self._acks.clear()
         cuts = self._proxy.cuts
-        with self._told(f"{what} {_TOLD[when].format(nth)}."):
-            play(home, when, nth)
-            came = self._proxy.cut_nothing()
+        with self._reporting(f"{what} {_MOMENTS[when].format(nth)}."):
+            attack(home, when, nth)
+            was_sent = self._proxy.cut_nothing()
             if self._proxy.cuts > cuts:
-                self._trial.check(Left(home, list(self._acks)))
-        return came
+                self._run.check(Remains(home, list(self._acks)))
+        return was_sent
 
-    def _play_and_cut(self, home: Path, when: When, nth: int) -> None:
+    def _run_and_cut(self, home: Path, when: When, nth: int) -> None:
         self._proxy.cut(when, nth)
-        self._trial.stubborn_workload(home)
+        self._run.retrying_workload(home)
 
-    def _play_and_kill(self, home: Path, when: When, nth: int) -> None:
-        with _forked(lambda: self._trial.at_work(home), self._acks) as (pid, go):
+    def _run_and_kill(self, home: Path, when: When, nth: int) -> None:
+        with _forked(lambda: self._run.ready_to_work(home), self._acks) as (pid, go):
             self._proxy.cut(when, nth, lambda: os.kill(pid, signal.SIGKILL))
             go()
 
     @contextlib.contextmanager
-    def _told(self, what: str) -> Iterator[None]:
-        """Say what was done when it comes to no good."""
+    def _reporting(self, what: str) -> Iterator[None]:
+        """Turn any error into a violation that says what was done."""
         try:
             yield
         except Exception as error:
-            acked = "; ".join(map(repr, itertools.takewhile(lambda one: one != RESTART, self._acks))) or "nothing"
-            told = [str(error)] if isinstance(error, Violation) else said(error)
-            raise Violation("\n".join([what, f"acknowledged: {acked}", *told])) from error
+            acked = "; ".join(map(repr, itertools.takewhile(lambda ack: ack != RESTART, self._acks))) or "nothing"
+            text = [str(error)] if isinstance(error, Violation) else said(error)
+            raise Violation("\n".join([what, f"acknowledged: {acked}", *text])) from error
 
 
 @contextlib.contextmanager
-def _forked(at_work: AtWork, acks: Acks) -> Iterator[tuple[int, Callable[[], None]]]:
-    """Do something in another process, which begins when it is told to; wait for its end, and for what it acknowledged.
+def _forked(ready: Ready, acks: Acks) -> Iterator[tuple[int, Callable[[], None]]]:
+    """Work in a child process; yield its id and a function that starts it. Then collect what it acknowledged.
 
     Raises:
         Violation: it raised something.
@@ -151,27 +218,26 @@ def _forked(at_work: AtWork, acks: Acks) -> Iterator[tuple[int, Callable[[], Non
     ours, theirs = connection.Pipe()
     pid = fork()
     if pid == 0:
-        _serve(theirs, at_work, acks)
+        _serve(theirs, ready, acks)
     theirs.close()
     with ours:
-        first = loads(ours.recv_bytes())  # that it is ready, or what it raised
+        messages = [loads(ours.recv_bytes())]  # that it is ready, or what it raised
         yield pid, lambda: ours.send_bytes(b"go")
-        told = [first]
         with contextlib.suppress(EOFError, ConnectionResetError):
             while True:
-                told.append(loads(ours.recv_bytes()))
+                messages.append(loads(ours.recv_bytes()))
         os.waitpid(pid, 0)
-    acks += [value for what, value in told if what == "acked"]
-    for what, value in told:
-        if what == "raised":
+    acks += [value for kind, value in messages if kind == "acked"]
+    for kind, value in messages:
+        if kind == "raised":
             raise Violation(value)
 
 
-def _serve(pipe: connection.Connection, at_work: AtWork, acks: Acks) -> None:
-    """Work, in a process that was forked for it, and end it."""
-    acks.tell = lambda value: pipe.send_bytes(dumps(("acked", value)))
+def _serve(pipe: connection.Connection, ready: Ready, acks: Acks) -> None:
+    """Work, as a child process, and exit."""
+    acks.send = lambda value: pipe.send_bytes(dumps(("acked", value)))
     try:
-        with at_work() as work:
+        with ready() as work:
             pipe.send_bytes(dumps(("ready", None)))
             pipe.recv_bytes()
             work()
@@ -179,21 +245,3 @@ def _serve(pipe: connection.Connection, at_work: AtWork, acks: Acks) -> None:
         pipe.send_bytes(dumps(("raised", "\n".join(said(error)))))
     finally:
         os._exit(0)
-
-
-def cut_each_message(suite: ClauseContext, name: str, do: Callable[[ServerLink], int]) -> None:
-    """Do something to each message of a suite's scenarios."""
-    suite._need_server()
-    acks = Acks()
-    scenarios = [one for one in suite.scenarios[name] if "server" in one.faults]
-    trials = [suite._trial(scenario, acks.ack) for scenario in scenarios]
-    for trial in rehearsed(suite, trials):
-        try:
-            done = do(ServerLink(suite._proxy, trial, acks, suite._home))
-        except Violation as violation:
-            raise Violation(f"{suite._title}\n\n{violation}") from violation.__cause__
-        if not done:
-            raise NotMeasured(
-                f"{suite._title}\n\nNOT_MEASURED: nothing went through the proxy before the server, or nothing was "
-                "answered. Have open() connect to self.url, which is the proxy's."
-            )

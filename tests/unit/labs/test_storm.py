@@ -90,7 +90,7 @@ def opens_badly(home: Path) -> Any:
     [
         (ReadsEachFile, "a call ended in an error, with nothing in its way but others:\n  worker .*: list"),
         (ForgetsOldRuns, "at the end of the storm. Nobody had used that id since"),
-        (ClaimsForAll, "no order of the calls explains this"),
+        (ClaimsForAll, "These results are impossible in any order of the calls"),
     ],
 )
 def test_a_bug_is_told(race: Race, store: Callable[[Path], Any], told: str) -> None:

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import random
 from typing import Any
 
 import pytest
 
-from pytest_wfstate import MemoryPausedStore, samples
+from pytest_wfstate import samples
 from pytest_wfstate.contracts.base import Call
 from pytest_wfstate.errors import InvalidId
 from pytest_wfstate.oracle import Entry, Errored, NeverReturned, Outcome, Refused, Returned
 from pytest_wfstate.oracle.model import ReferenceModel, ReferenceState, alike, plain, refused
-from pytest_wfstate.oracle.partition import explain, parts
-from pytest_wfstate.specs.paused import CLAIM, COMPLETE, LIST, LOAD, PAUSED, RECOVER, REMOVE, SAVE, save
+from pytest_wfstate.specs.paused import CLAIM, LOAD, PAUSED, RECOVER, save
 
 A = plain(samples.paused("a", iterations=1))
 
@@ -100,53 +98,3 @@ class TestAlike:
 def test_whatever_a_store_raises_counts_as_one_of_few_refusals() -> None:
     assert refused(InvalidId("no")) == Refused(ValueError)
     assert refused(KeyError("no")) == Refused(LookupError)
-
-
-def history(seed: int, length: int, *, whole: bool) -> list[Entry]:
-    """Let four clients call one memory store, one call at a time, each call somewhere in its interval."""
-    chance, store = random.Random(seed), MemoryPausedStore()
-    clients = {name: store.handle() for name in ("one", "two", "three", "four")}
-    kinds = [SAVE, LOAD, CLAIM, COMPLETE, REMOVE, *([LIST, RECOVER] if whole else [])]
-    entries = []
-    for moment in range(length):
-        client, operation = chance.choice(list(clients)), chance.choice(kinds)
-        run_id = f"run-{chance.randrange(8)}"
-        args: tuple[Any, ...] = () if operation in (LIST, RECOVER) else (run_id,)
-        args = (samples.paused(run_id, iterations=chance.randrange(3)),) if operation is SAVE else args
-        value = plain(getattr(clients[client], operation.name)(*args))
-        begin, end = moment - chance.random() * 3, moment + chance.random() * 3
-        entries.append(
-            Entry(
-                f"{client}-{moment}" if operation is LOAD else client, operation.name, args, begin, end, Returned(value)
-            )
-        )
-    return entries
-
-
-@pytest.mark.parametrize("whole", [False, True])
-def test_a_history_of_the_reference_is_explained(whole: bool) -> None:
-    assert explain(history(7, 200, whole=whole), PAUSED) is None
-
-
-def test_a_claim_with_two_winners_is_not() -> None:
-    entries = [
-        Entry("one", "save", save("a").args, 0, 1, Returned(None)),
-        Entry("one", "claim", ("a",), 2, 5, Returned(A)),
-        Entry("two", "claim", ("a",), 3, 4, Returned(A)),
-        Entry("two", "save", save("b").args, 6, 7, Returned(None)),
-    ]
-    unexplained = explain(entries, PAUSED)
-    assert unexplained is not None
-    assert {entry.name for entry in unexplained.entries} == {"claim"}
-    assert explain(entries[:2], PAUSED) is None
-
-
-def test_a_history_is_split_by_run() -> None:
-    entries = history(3, 40, whole=False)
-    split = parts(entries, PAUSED)
-    assert len(split) == 8
-    assert sorted(map(str, entries)) == sorted(str(entry) for part in split for entry in part)
-
-
-def test_a_call_that_depends_on_all_runs_keeps_it_whole() -> None:
-    assert len(parts(history(3, 40, whole=True), PAUSED)) == 1

@@ -15,7 +15,7 @@ def test_a_level_is_passed_of_asked() -> None:
 
 
 def test_each_result_is_counted_in_its_column() -> None:
-    results = ["passed", "failed", "not offered", "does not apply", "skipped", "not measured"]
+    results = ["passed", "failed", "not offered", "not applicable", "skipped", "not measured"]
     row = Row("store", [item(result) for result in results], not_asked=7)
     assert row.cells() == ("store", "1/5", "-", "-", "1", "2", "1", "7")
 

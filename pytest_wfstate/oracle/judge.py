@@ -1,0 +1,141 @@
+"""The judge: decides whether the reference explains what a store did.
+
+Scripts, crashes, schedules and storms all conclude here, in one way: a history is right if some order of its calls,
+made on the reference, gives every result that the store gave. Calls made one after the other are judged as they return,
+a crash as calls that never returned, concurrent calls all together at their end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from pytest_wfstate.contracts.base import Call
+from pytest_wfstate.errors import Violation
+from pytest_wfstate.oracle.history import Entry, Errored, NeverReturned, Outcome, Returned
+from pytest_wfstate.oracle.linearize import check
+from pytest_wfstate.oracle.model import ReferenceModel, ReferenceState
+from pytest_wfstate.oracle.partition import parts, shares
+from pytest_wfstate.oracle.render import call_in_words, calls_around, expectation, impossible_results, result_in_words
+
+__tracebackhide__ = True
+
+States = tuple[ReferenceState, ...]
+
+
+class Judge:
+    """Holds stores to one reference.
+
+    One that `remembers` its steps judges the same calls on many disks: it asks the reference about each of them once.
+    """
+
+    def __init__(self, model: ReferenceModel, *, remembers: bool = False) -> None:
+        self.model = model
+        self.steps: dict[object, tuple[Call, States]] | None = {} if remembers else None
+        self._verdicts: dict[str, str | None] = {}
+
+    def begin(self, states: States = ()) -> Timeline:
+        """Begin with calls one after the other, on an empty store or on one in one of these states."""
+        return Timeline(self, states or (self.model.start(),))
+
+    def schedule(self, entries: Sequence[Entry]) -> None:
+        """Judge concurrent calls of few clients. Only their results and who finished before whom matter.
+
+        Raises:
+            Violation: the results are impossible in any order of the calls.
+        """
+        order = [[entry.end < other.begin for other in entries] for entry in entries]
+        key = repr(([entry.outcome for entry in entries], order))
+        if key not in self._verdicts:
+            unexplained = (check(part, self.model) for part in parts(entries, self.model.contract))
+            contradiction = next(filter(None, unexplained), None)
+            self._verdicts[key] = impossible_results(contradiction, self.model) if contradiction else None
+        text = self._verdicts[key]
+        if text is not None:
+            raise Violation(text)
+
+    def storm(self, entries: Sequence[Entry]) -> None:
+        """Judge many concurrent calls, id by id.
+
+        Raises:
+            Violation: the results are impossible in any order of the calls.
+        """
+        for part in shares(entries, self.model.contract):
+            contradiction = check(part, self.model)
+            if contradiction is not None:
+                text = impossible_results(contradiction, self.model)
+                raise Violation("\n".join([text, *calls_around(contradiction.entries, part)]))
+
+
+class Timeline:
+    """Calls made one after the other, and every state of the reference that explains their results so far."""
+
+    def __init__(self, judge: Judge, states: States) -> None:
+        self._judge = judge
+        self.model = judge.model
+        self.states = states
+        self.lines: list[str] = []
+        """What happened so far, as a violation shows it: calls that changed something, and restarts."""
+        self.generated_ids: list[str] = []
+
+    def call(self, client: str, call: Call, outcome: Outcome, detail: Callable[[], str] = str) -> None:
+        """Add a call with its outcome. `detail` returns what else a violation says of it, such as an error message.
+
+        Raises:
+            Violation: the reference does not allow this outcome.
+        """
+        entry = Entry(client, call.name, call.args, 0, 0, outcome)
+        states = self._after(entry, call)
+        line = f"{client}.{call_in_words(call)}"
+        if not states:
+            expected = expectation([self.model.expected(state, entry) for state in self.states], entry, self.model)
+            details = [f"    {text}" for text in (*expected, detail()) if text]
+            raise Violation("\n".join([*self.lines, f"{line} {result_in_words(outcome)}", *details]))
+        if self.model.mutates(call):  # a read that saw the right thing would only lengthen the report
+            self.lines.append(line if outcome == Returned(None) else f"{line} {result_in_words(outcome)}")
+        self.states = states
+        if isinstance(outcome, Returned) and self.model.generates_id(call):
+            self.generated_ids.append(outcome.value)
+
+    def crash(self, client: str, calls: Sequence[Call], outcomes: Sequence[Outcome]) -> None:
+        """Add a process that made calls with these outcomes, retried each that failed, and died in or before the next.
+
+        Raises:
+            Violation: the reference does not allow one of the outcomes.
+        """
+        waiting = list(calls)
+        for outcome in outcomes:
+            self.call(client, waiting[0], outcome)
+            if not isinstance(outcome, Errored):
+                waiting.pop(0)
+        if waiting:
+            self.call(client, waiting[0], NeverReturned())
+        self.restart()
+        self.lines.clear()  # a crash report lists what was acknowledged
+
+    def restart(self) -> None:
+        """Add a restart of every process: new handles on what is stored."""
+        self.lines.append("-- restart --")
+        self.states = _distinct([self.model.restart(state) for state in self.states])
+
+    def shows(self, read: Call) -> bool:
+        """Whether a read returns anything, in the first of the states."""
+        expected = self.model.expected(self.states[0], Entry("", read.name, read.args, 0, 0, Returned(None)))
+        return isinstance(expected, Returned) and expected.value not in (None, [])
+
+    def _after(self, entry: Entry, call: Call) -> States:
+        steps = self._judge.steps
+        if steps is None:
+            return self._step(entry)
+        key = (self.states, entry.client, id(call), repr(entry.outcome))
+        if key not in steps:
+            steps[key] = (call, self._step(entry))  # with the call, so that no other one gets its id
+        return steps[key][1]
+
+    def _step(self, entry: Entry) -> States:
+        unchanged = () if entry.must_have_happened else self.states
+        after = (next_state for state in self.states for next_state in self.model.step(state, entry))
+        return _distinct([*unchanged, *after])
+
+
+def _distinct(states: Sequence[ReferenceState]) -> States:
+    return tuple(dict.fromkeys(states) if len(states) > 1 else states)  # to hash a state takes longer than many a step

@@ -1,0 +1,176 @@
+"""Formats calls, their results and what contradicts them. A record is shown by what differs from its sample."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+from pytest_wfstate import samples
+from pytest_wfstate.contracts import (
+    CheckpointKey,
+    PausedWorkflow,
+    ResumePoint,
+    SideEffectRecord,
+    Snapshot,
+    WorkflowCheckpoint,
+    WorkflowExecutionState,
+    WorkflowStepState,
+)
+from pytest_wfstate.contracts.base import Call
+from pytest_wfstate.contracts.records import Record
+from pytest_wfstate.oracle.history import Entry, Outcome, Returned
+from pytest_wfstate.oracle.linearize import Unexplained
+from pytest_wfstate.oracle.model import ReferenceModel
+
+_WIDTH = 72  # of a value
+_ORDERS = 3  # that are shown of all that were tried
+_LAST = 4  # calls of an order, or before those that are shown
+_AROUND = 16  # calls that ran with those that contradict each other
+
+# For each record, the sample to compare it with, and the fields that the sample takes first.
+_SAMPLES: dict[type[Record], tuple[Callable[..., Record], tuple[str, ...]]] = {
+    PausedWorkflow: (samples.paused, ("run_id",)),
+    WorkflowCheckpoint: (samples.checkpoint, ("task_id",)),
+    SideEffectRecord: (samples.effect, ("tool_use_id",)),
+    ResumePoint: (samples.resume_point, ("run_id",)),
+    WorkflowExecutionState: (samples.run, ("run_task_id",)),
+    WorkflowStepState: (samples.step, ("step_id",)),
+    CheckpointKey: (samples.key, ("run_id", "super_step", "workflow_id")),
+}
+
+
+def call_in_words(call: Call) -> str:
+    """Format a call as it would be written."""
+    args, named = call.split()
+    shown = [in_words(arg) for arg in args] + [f"{name}={in_words(arg)}" for name, arg in named.items()]
+    return f"{call.name}({', '.join(shown)})"
+
+
+def outcome_in_words(outcome: Outcome) -> str:
+    """Format the outcome of a call."""
+    if not isinstance(outcome, Returned):
+        return str(outcome)
+    return short(_json(outcome.value) if isinstance(outcome.value, (dict, list)) else repr(outcome.value))
+
+
+def result_in_words(outcome: Outcome) -> str:
+    """Format an outcome as it stands behind its call: `-> None`, `refused: ValueError`."""
+    return f"-> {outcome_in_words(outcome)}" if isinstance(outcome, Returned) else str(outcome)
+
+
+def entry_in_words(entry: Entry) -> str:
+    """Format a call with its client and its outcome."""
+    return f"{entry.client}: {call_in_words(Call(entry.name, entry.args))} {result_in_words(entry.outcome)}"
+
+
+def expectation(expected: Sequence[Outcome], entry: Entry, model: ReferenceModel) -> list[str]:
+    """Return what the reference allows instead of an outcome, and where two records differ, which may be elided."""
+    if model.generates_id(Call(entry.name)) and isinstance(expected[0], Returned):
+        return ["expected: a new id"]
+    texts = dict.fromkeys(_alternative(outcome, expected[0]) for outcome in expected)
+    return [f"expected: {' or '.join(texts)}", *_difference(expected, entry.outcome)]
+
+
+def impossible_results(unexplained: Unexplained, model: ReferenceModel) -> str:
+    """Show results that no order of the calls explains, and what the reference returns in some of the orders."""
+    entries = (f"  {entry_in_words(entry)}" for entry in unexplained.entries)
+    orders = dict.fromkeys(_dead_end(order, wrong, model) for order, wrong in unexplained.dead_ends)
+    return "\n".join(["These results are impossible in any order of the calls.", *entries, *list(orders)[:_ORDERS]])
+
+
+def calls_around(entries: Sequence[Entry], history: Iterable[Entry]) -> list[str]:
+    """List the calls of a history that ran with or right before these, with their times."""
+    first, last = min(entry.begin for entry in entries), max(entry.end for entry in entries)
+    ordered = sorted(history, key=lambda entry: entry.begin)
+    before = [entry for entry in ordered if entry.end < first]
+    around = [entry for entry in ordered if entry.end >= first and entry.begin <= last]
+    shown = [*before[-_LAST:], *around[:_AROUND]]
+    rows = [f"  {_milliseconds(entry, shown[0].begin)}  {entry_in_words(entry)}" for entry in shown]
+    more = [f"  and {len(around) - _AROUND} more"] if len(around) > _AROUND else []
+    return ["The calls around them, with begin and end in milliseconds:", *rows, *more]
+
+
+def _milliseconds(entry: Entry, start: float) -> str:
+    return f"{(entry.begin - start) * 1000:7.1f} - {(entry.end - start) * 1000:7.1f}"
+
+
+def _dead_end(order: Sequence[Entry], wrong: Entry, model: ReferenceModel) -> str:
+    state = model.start()
+    for entry in order:
+        state = next(iter(model.step(state, entry)), state)
+    changes = [f"{entry.name} ({entry.client})" for entry in order if model.mutates(Call(entry.name))]
+    earlier = [f"{len(changes) - _LAST:,} others"] if len(changes) > _LAST else []
+    calls = ", ".join([*earlier, *changes[-_LAST:]]) or "no change"
+    expected = "; ".join(expectation([model.expected(state, wrong)], wrong, model))
+    return f"after {calls}: {wrong.name} ({wrong.client}), {expected}"
+
+
+def _alternative(outcome: Outcome, first: Outcome) -> str:
+    """Format an expected outcome, so that it differs from the first one even where both are elided."""
+    text = outcome_in_words(outcome)
+    differences = _difference([first], outcome) if outcome != first and text == outcome_in_words(first) else []
+    return f"the same, but {differences[0]}" if differences else text
+
+
+def _difference(expected: Sequence[Outcome], seen: Outcome) -> list[str]:
+    if len(expected) != 1 or not isinstance(expected[0], Returned) or not isinstance(seen, Returned):
+        return []
+    values = (expected[0].value, seen.value)
+    return [difference(*values)] if all(isinstance(value, (dict, list)) for value in values) else []
+
+
+def in_words(value: Any) -> str:
+    """Format an argument as it would be written."""
+    if isinstance(value, Snapshot):
+        key = value.key
+        return _sample_call("snapshot", samples.snapshot, (key.run_id, key.super_step, key.workflow_id), value, {"key"})
+    if type(value) in _SAMPLES:
+        sample, first = _SAMPLES[type(value)]
+        return _sample_call(sample.__name__, sample, tuple(getattr(value, name) for name in first), value, set(first))
+    return short(repr(value))
+
+
+def difference(expected: Any, seen: Any, path: str = "") -> str:
+    """Name the first place where two plain values differ, with both values."""
+    if isinstance(expected, dict) and isinstance(seen, dict):
+        for key in [*expected, *(key for key in seen if key not in expected)]:
+            if key not in seen:
+                return f"{_join(path, key)} is missing"
+            if key not in expected:
+                return f"{_join(path, key)} is new"
+            if _json(expected[key]) != _json(seen[key]):
+                return difference(expected[key], seen[key], _join(path, key))
+    if isinstance(expected, list) and isinstance(seen, list) and len(expected) == len(seen):
+        for number, pair in enumerate(zip(expected, seen, strict=True)):
+            if _json(pair[0]) != _json(pair[1]):
+                return difference(*pair, _join(path, str(number)))
+    return f"{path or 'it'} is {short(_json(seen))}, not {short(_json(expected))}"
+
+
+def short(text: str) -> str:
+    """Elide the middle of a long text."""
+    if len(text) <= _WIDTH:
+        return text
+    return f"{text[: _WIDTH // 2]} ... {text[-_WIDTH // 3 :]} ({len(text):,} characters)"
+
+
+def _sample_call(name: str, sample: Callable[..., Record], first: tuple[Any, ...], value: Record, but: set[str]) -> str:
+    usual = sample(*first)
+    fields = {
+        field: getattr(value, field)
+        for field in type(value).model_fields
+        if field not in but and getattr(value, field) != getattr(usual, field)
+    }
+    while len(first) > 1 and sample(*first[:-1]) == usual:
+        first = first[:-1]
+    shown = [short(repr(arg)) for arg in first] + [f"{field}={in_words(arg)}" for field, arg in fields.items()]
+    return f"samples.{name}({', '.join(shown)})"
+
+
+def _join(path: str, key: str) -> str:
+    return f"{path}.{key}" if path else key
+
+
+def _json(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False, default=repr)

@@ -1,0 +1,205 @@
+"""Crash runs: a scenario in the crash lab, judged by the reference.
+
+The calls of a scenario are acknowledged one by one. After a crash the reopened store must show what the reference
+shows after the acknowledged calls, with or without the one that was in flight; then it must keep working.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, Protocol
+
+from pytest_wfstate.contracts.base import Call
+from pytest_wfstate.engine.handles import FIRST, Handles
+from pytest_wfstate.engine.script import RESTART, ScriptRun, Step, ViaHandle
+from pytest_wfstate.oracle.history import Errored, Outcome, Refused, Returned
+from pytest_wfstate.oracle.judge import Judge, States
+from pytest_wfstate.oracle.model import ReferenceModel
+from pytest_wfstate.oracle.render import call_in_words
+from pytest_wfstate.suites.context import ClauseContext
+
+__tracebackhide__ = True
+
+IDS = ("a", "b")
+REOPENED = "reopened"
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Scenario:
+    """Calls to crash, and what was done before."""
+
+    calls: Sequence[Call]
+    before: Sequence[Step] = ()
+    faults: Sequence[str] = ("kill", "power", "errors", "server")
+    """What is done to it. A long scenario may be spared the errors and lost connections that a short one gets."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, repr=False)
+class Acknowledged:
+    """A call that returned, with its outcome."""
+
+    call: str
+    outcome: Outcome
+    generated_id: str | None = None
+    """The id that the store generated, if the call returns one."""
+
+    def __repr__(self) -> str:
+        return f"{self.call} {self.outcome}" if isinstance(self.outcome, Errored) else self.call
+
+
+class Survivor(Protocol):
+    """What a fault left."""
+
+    @property
+    def home(self) -> Path:
+        """Where the store is."""
+
+    @property
+    def acked(self) -> Sequence[Any]:
+        """What was acknowledged before."""
+
+
+class CrashRun:
+    """A scenario on a store: `setup`, `workload` and `check` are for the crash lab, `ack` is the lab's."""
+
+    def __init__(self, context: ClauseContext, scenario: Scenario, ack: Callable[[Any], None]) -> None:
+        self._context = context
+        self._contract = context.contract
+        # Other clauses check the order of lists.
+        model = ReferenceModel(context.contract, context.suite.normalise, in_order=False)
+        self._judge = Judge(model, remembers=True)
+        self._scenario = scenario
+        self._reads: list[Call] = []
+        self._afterwards = list(context.suite.afterwards)
+        self._ack = ack
+        self._refusals: list[bool] = []
+        self._start: States = ()
+        self._reads_of_generated: dict[str, list[Call]] = {}
+
+    def rehearse(self) -> None:
+        """Make all calls without a crash, and learn which of them the store offers.
+
+        Raises:
+            Violation: the store does not do what the reference does.
+        """
+        for calls in (self._scenario.calls, ()):
+            with self._context.handles(self._context.home()) as handles:
+                script = ScriptRun(self._judge.begin())
+                script.run(handles, [*self._scenario.before, RESTART])
+                self._start = script.timeline.states
+                for call in calls:
+                    outcome = handles.outcome(FIRST, call)
+                    self._refusals.append(isinstance(outcome, Refused))
+                    script.judge(handles, FIRST, call, outcome)
+                script.run(handles, [RESTART])
+                self._reads = [call for call in self._contract.observe(IDS) if script.offers(handles, call)]
+                script.run(handles, [self._scenario.calls[-1 if calls else 0]])
+                self._afterwards = [call for call in self._afterwards if script.offers(handles, call)]
+                generated = self._reads_of(script.timeline.generated_ids)
+                script.run(handles, [RESTART, *self._reads, *generated])
+
+    def setup(self, home: Path) -> None:
+        """Do what was done before."""
+        with self._context.handles(home) as handles:
+            for step in self._scenario.before:
+                if isinstance(step, str):
+                    handles.restart()
+                else:
+                    via = step if isinstance(step, ViaHandle) else ViaHandle(FIRST, step)
+                    handles.outcome(via.handle, via.call)
+
+    def workload(self, home: Path) -> None:
+        """Make the calls, and acknowledge each."""
+        with self._context.handles(home) as handles:
+            self._work(handles)
+
+    def retrying_workload(self, home: Path) -> None:
+        """Make the calls, and retry each that fails, once, through the same handle."""
+        with self._context.handles(home) as handles:
+            for number, call in enumerate(self._scenario.calls):
+                try:
+                    outcome = self._made(handles, number, call)
+                except Exception as error:
+                    self._promise(call, Errored(type(error).__name__))
+                    outcome = self._made(handles, number, call)
+                self._promise(call, outcome)
+
+    @contextlib.contextmanager
+    def ready_to_work(self, home: Path) -> Iterator[Callable[[], None]]:
+        """Yield a function that makes the calls, through a handle that has been used if the store has records.
+
+        The client has then already exchanged with the server what precedes its first call.
+        """
+        with self._context.handles(home) as handles:
+            if self._scenario.before:
+                handles.outcome(FIRST, self._reads[0])
+            yield lambda: self._work(handles)
+
+    def check(self, disk: Survivor) -> None:
+        """Read everything, continue, and read again. All of it is acknowledged: a check may be crashed as well.
+
+        Raises:
+            Violation: the reference does not explain what the store returned.
+        """
+        processes = _by_process(disk.acked)
+        plan = self._plan(processes[0])
+        script = ScriptRun(self._judge.begin(self._start))
+        script.timeline.crash(FIRST, self._scenario.calls, processes[0])
+        changes = [call for call in plan if self._contract[call.name].mutates]
+        for outcomes in processes[1:]:
+            script.timeline.crash(REOPENED, changes, outcomes)
+        generated = self._reads_of(ack.generated_id for ack in disk.acked if isinstance(ack, Acknowledged))
+        self._ack(RESTART)
+        with self._context.handles(disk.home) as handles:
+            for call in [*generated, *plan]:
+                outcome = handles.outcome(REOPENED, call)
+                script.judge(handles, REOPENED, call, outcome)
+                if self._contract[call.name].mutates:
+                    self._promise(call, outcome)
+            script.run(handles, [RESTART, *self._reads, *generated])
+
+    def _work(self, handles: Handles) -> None:
+        for number, call in enumerate(self._scenario.calls):
+            self._promise(call, self._made(handles, number, call))
+
+    def _made(self, handles: Handles, number: int, call: Call) -> Outcome:
+        """Make a call. A refusal that the rehearsal did not have is an error: the call may have taken effect."""
+        outcome = handles.outcome(FIRST, call)
+        if isinstance(outcome, Refused) and not self._refusals[number]:
+            raise OSError(f"the store {outcome}")
+        return outcome
+
+    def _promise(self, call: Call, outcome: Outcome) -> None:
+        generates_id = self._contract[call.name].generates_id
+        id_ = outcome.value if isinstance(outcome, Returned) and generates_id else None
+        self._ack(Acknowledged(call_in_words(call), outcome, id_))
+
+    def _reads_of(self, ids: Iterable[str | None]) -> list[Call]:
+        """Return the reads of ids that the store generated: the same calls each time, for the judge remembers them."""
+        offered = {call.name for call in self._reads}
+        reads: list[Call] = []
+        for id_ in ids:
+            if id_ is not None:
+                own = [call for call in self._contract.reads([id_]) if call.name in offered]
+                reads += self._reads_of_generated.setdefault(id_, own)
+        return reads
+
+    def _plan(self, outcomes: Sequence[Outcome]) -> list[Call]:
+        """Return what a process does that starts after a crash: read, retry what was in flight, and continue."""
+        done = sum(not isinstance(outcome, Errored) for outcome in outcomes)
+        calls = self._scenario.calls
+        return [*self._reads, calls[min(done, len(calls) - 1)], *self._afterwards]
+
+
+def _by_process(acked: Sequence[Any]) -> list[list[Outcome]]:
+    """Sort what was acknowledged by the process that did."""
+    processes: list[list[Outcome]] = [[]]
+    for ack in acked:
+        if ack == RESTART:
+            processes.append([])
+        else:
+            processes[-1].append(ack.outcome)
+    return processes

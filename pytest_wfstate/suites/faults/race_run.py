@@ -1,0 +1,228 @@
+"""Race runs: calls of two workers in every interleaving, judged by the reference.
+
+Each worker has a handle of its own. Their results, and what a store shows that is opened afterwards, must be possible
+in memory, in some order of the calls that agrees with which call returned before which began.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import math
+import random
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from pytest_wfstate.contracts.base import Call
+from pytest_wfstate.engine.handles import Handles
+from pytest_wfstate.engine.script import RESTART, ScriptRun
+from pytest_wfstate.faults.race.schedule import turns_taken
+from pytest_wfstate.faults.race.schedules import ClientDied
+from pytest_wfstate.faults.race.schedules import Outcome as Ended
+from pytest_wfstate.faults.race.storm import Storm, TimedCall
+from pytest_wfstate.oracle.history import Entry, Forgotten, NeverReturned, Outcome, Returned
+from pytest_wfstate.oracle.judge import Judge
+from pytest_wfstate.oracle.render import call_in_words, result_in_words
+from pytest_wfstate.suites.context import ClauseContext
+
+__tracebackhide__ = True
+
+Calls = Callable[[str, int], Sequence[Call]]
+"""Calls about an id; those of different numbers differ, where that is possible."""
+
+BEFORE, WORKER, AFTER = "before", "worker", "afterwards"
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class RaceRole:
+    """What a worker does in a race with another, and what must exist for it to have any effect."""
+
+    calls: Calls
+    before: Calls = lambda _id, _number: ()
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class RaceCase:
+    """Calls that were made before, and those of the workers."""
+
+    before: tuple[Call, ...]
+    workers: tuple[tuple[Call, ...], ...]
+
+
+def race_cases(role: RaceRole, other: RaceRole) -> list[RaceCase]:
+    """Return the races of two roles: about the same id, from each state that suits one of them, and about two ids."""
+    own, others = tuple(role.before("a", 3)), tuple(other.before("a", 4))
+    same_id = (tuple(role.calls("a", 1)), tuple(other.calls("a", 2)))
+    two_ids = (tuple(role.calls("a", 1)), tuple(other.calls("b", 2)))
+    starts = [own] if role is other else [own + others, others + own] if own and others else [own + others]
+    return [*(RaceCase(start, same_id) for start in starts), RaceCase(own + tuple(other.before("b", 4)), two_ids)]
+
+
+@dataclasses.dataclass(frozen=True, slots=True, repr=False)
+class MadeCall:
+    """A call that a worker made: its outcome, and the steps of the worker that it took, from one to before another."""
+
+    call: Call
+    outcome: Outcome
+    begin: int
+    end: int
+
+    def __repr__(self) -> str:
+        return f"{call_in_words(self.call)} {result_in_words(self.outcome)}"
+
+
+class Results(list[MadeCall]):
+    """The calls of a worker."""
+
+    def __repr__(self) -> str:
+        return "; ".join(map(repr, self))
+
+
+class RaceRun:
+    """A race on a store: `setup`, `clients` and `check` are for the race lab, `ack` is the lab's."""
+
+    def __init__(self, context: ClauseContext, case: RaceCase, ack: Callable[[MadeCall], None]) -> None:
+        self._ack = ack
+        self._context = context
+        self._contract = context.contract
+        self._judge = Judge(context.model)
+        self._case = case
+        self._reads: list[Call] = []
+        self.clients = [self._client(calls) for calls in case.workers]
+
+    def rehearse(self) -> None:
+        """Make all calls, one worker after the other, and learn which of them the store offers.
+
+        Raises:
+            Violation: the store does not do what the reference does.
+        """
+        with self._context.handles(self._context.home()) as handles:
+            script = ScriptRun(self._judge.begin())
+            script.run(handles, [*self._case.before, RESTART])
+            for calls in self._case.workers:
+                script.run(handles, [*calls, RESTART])
+            self._reads = [call for call in self._contract.observe(["a", "b"]) if script.offers(handles, call)]
+            script.run(handles, self._reads_of(script.timeline.generated_ids))
+
+    def setup(self, home: Path) -> None:
+        """Do what was done before."""
+        with self._context.handles(home) as handles:
+            for call in self._case.before:
+                handles.outcome(BEFORE, call)
+
+    def setup_in_memory(self) -> tuple[Path, Any]:
+        """Do what was done before, on a new store; return its home, and the store, whose code is interleaved."""
+        home = self._context.home()
+        self.setup(home)
+        with self._context.handles(home) as handles:
+            return home, handles[BEFORE]
+
+    def run_rounds(self, number: int, processes: Storm) -> None:
+        """Have `two_processes` race each other this often, where nothing can be interleaved.
+
+        Raises:
+            Violation: the results are impossible in any order of the calls.
+        """
+        for _ in range(number):
+            home = self._context.home()
+            self.setup(home)
+            orders = [[(home, call) for call in calls] for calls in self._case.workers]
+            self._conclude(home, [*self._before(), *map(_entry_of_timed_call, processes.round(orders))])
+
+    def check(self, ended: Ended) -> None:
+        """Judge the outcome of one schedule.
+
+        Raises:
+            Violation: the results are impossible in any order of the calls.
+        """
+        home = ended.shared[0] if ended.shared else ended.home
+        self._conclude(home, [*self._before(), *self._of_workers(ended)])
+
+    def _client(self, calls: Sequence[Call]) -> Callable[[Any], Results]:
+        def client(shared: Path | tuple[Path, Any]) -> Results:
+            home = shared if isinstance(shared, Path) else shared[0]
+            made = Results()
+            with self._context.handles(home) as handles:
+                for call in calls:
+                    begin = turns_taken()
+                    outcome = handles.outcome(WORKER, call)
+                    made.append(MadeCall(call, outcome, begin, turns_taken()))
+                    self._ack(made[-1])
+            return made
+
+        return client
+
+    def _conclude(self, home: Path, entries: Sequence[Entry]) -> None:
+        """Read what is there now, and judge it all."""
+        generated = [
+            entry.outcome.value
+            for entry in entries
+            if isinstance(entry.outcome, Returned) and self._contract[entry.name].generates_id
+        ]
+        end = max(entry.end for entry in entries)
+        reads = [*self._reads, *self._reads_of(generated)]
+        with self._context.handles(home) as handles:
+            after = [
+                _instant(AFTER, call, handles.outcome(AFTER, call), moment)
+                for moment, call in enumerate(reads, math.ceil(end) + 1)
+            ]
+        self._judge.schedule([*entries, *after])
+
+    def _before(self) -> list[Entry]:
+        calls = self._case.before
+        return [_instant(BEFORE, call, Forgotten(), number - len(calls)) for number, call in enumerate(calls)]
+
+    def _of_workers(self, ended: Ended) -> list[Entry]:
+        entries = []
+        for number, (calls, acked) in enumerate(zip(self._case.workers, ended.acked, strict=True)):
+            result = ended.results[number]
+            if isinstance(result, BaseException) and not isinstance(result, ClientDied):
+                raise result
+            steps = [at for at, turn in enumerate(ended.turns) if turn.client == number]
+            entries += [_entry(f"client {number + 1}", made, steps) for made in acked]
+            if len(acked) < len(calls):
+                last = acked[-1].end if acked else 0
+                died = MadeCall(calls[len(acked)], NeverReturned(), last, len(steps))
+                entries.append(_entry(f"client {number + 1}", died, steps))
+        return entries
+
+    def _reads_of(self, generated_ids: Sequence[str]) -> list[Call]:
+        offered = {call.name for call in self._reads}
+        return [call for call in self._contract.reads(generated_ids) if call.name in offered]
+
+
+def two_processes(context: ClauseContext) -> Storm:
+    """Start two processes that can race each other at any home. The caller closes them."""
+
+    @contextlib.contextmanager
+    def work() -> Iterator[Callable[[tuple[Path, Call]], Outcome]]:
+        with contextlib.ExitStack() as stack:
+            opened: dict[Path, Handles] = {}
+
+            def make(order: tuple[Path, Call]) -> Outcome:
+                home, call = order
+                if home not in opened:
+                    opened[home] = stack.enter_context(context.handles(home))
+                return opened[home].outcome(WORKER, call)
+
+            yield make
+
+    return Storm(work, 2, random.Random(0), deaths=False, threads=False, timeout=context.timeout)
+
+
+def _instant(client: str, call: Call, outcome: Outcome, moment: float) -> Entry:
+    return Entry(client, call.name, call.args, moment, moment, outcome)
+
+
+def _entry(client: str, made: MadeCall, steps: Sequence[int]) -> Entry:
+    """Date a call of a worker, in steps of the schedule: it may as well have begun right before its first step."""
+    own = steps[made.begin : made.end]
+    before = steps[made.begin - 1] + 0.75 if made.begin else -0.75
+    begin, end = (own[0] - 0.5, own[-1] + 0.5) if own else (before, before)
+    return Entry(client, made.call.name, made.call.args, begin, end, made.outcome)
+
+
+def _entry_of_timed_call(timed: TimedCall) -> Entry:
+    _, call = timed.order
+    return Entry(f"client {timed.worker + 1}", call.name, call.args, timed.begin, timed.end, timed.outcome)
