@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import itertools
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Protocol
@@ -139,27 +140,27 @@ class CrashRun:
             yield lambda: self._work(handles)
 
     def check(self, disk: Survivor) -> None:
-        """Read everything, continue, and read again. All of it is acknowledged: a check may be crashed as well.
+        """Read everything and continue, restart, and read again. Each change is acknowledged: the check is crashed too.
 
         Raises:
             Violation: the reference does not explain what the store returned.
         """
-        processes = _by_process(disk.acked)
-        plan = self._plan(processes[0])
+        first, *later = _by_process(disk.acked)
+        plan = self._plan(first)
         script = ScriptRun(self._judge.begin(self._start))
-        script.timeline.crash(FIRST, self._scenario.calls, processes[0])
-        changes = [call for call in plan if self._contract[call.name].mutates]
-        for outcomes in processes[1:]:
-            script.timeline.crash(REOPENED, changes, outcomes)
+        script.timeline.crash(FIRST, self._scenario.calls, first)
+        for calls, outcomes in zip(itertools.cycle([plan, self._reads]), later, strict=False):
+            script.timeline.crash(REOPENED, [call for call in calls if self._changes(call)], outcomes)
         generated = self._reads_of(ack.generated_id for ack in disk.acked if isinstance(ack, Acknowledged))
-        self._ack(RESTART)
         with self._context.handles(disk.home) as handles:
-            for call in [*generated, *plan]:
-                outcome = handles.outcome(REOPENED, call)
-                script.judge(handles, REOPENED, call, outcome)
-                if self._contract[call.name].mutates:
-                    self._promise(call, outcome)
-            script.run(handles, [RESTART, *self._reads, *generated])
+            for calls in ([*generated, *plan], [*self._reads, *generated]):
+                self._ack(RESTART)
+                for call in calls:
+                    outcome = handles.outcome(REOPENED, call)
+                    script.judge(handles, REOPENED, call, outcome)
+                    if self._changes(call):
+                        self._promise(call, outcome)
+                script.run(handles, [RESTART])
 
     def _work(self, handles: Handles) -> None:
         for number, call in enumerate(self._scenario.calls):
@@ -171,6 +172,9 @@ class CrashRun:
         if isinstance(outcome, Refused) and not self._refusals[number]:
             raise OSError(f"the store {outcome}")
         return outcome
+
+    def _changes(self, call: Call) -> bool:
+        return self._contract[call.name].mutates
 
     def _promise(self, call: Call, outcome: Outcome) -> None:
         generates_id = self._contract[call.name].generates_id

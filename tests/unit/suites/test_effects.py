@@ -10,6 +10,8 @@ from tests.unit.suites.homes import InMemory
 
 
 class TestFile(EffectSuite):
+    crashes_recovery = True
+
     def open(self, home: Path) -> FileEffectStore:
         return FileEffectStore(home, durability="power")
 

@@ -10,6 +10,8 @@ from tests.unit.suites.homes import InMemory
 
 
 class TestFile(PausedSuite):
+    crashes_recovery = True
+
     def open(self, home: Path) -> FilePausedStore:
         return FilePausedStore(home, durability="power")
 

@@ -10,6 +10,8 @@ from tests.unit.suites.homes import InMemory
 
 
 class TestFile(ResumeSuite):
+    crashes_recovery = True
+
     def open(self, home: Path) -> FileResumeStore:
         return FileResumeStore(home, durability="power")
 

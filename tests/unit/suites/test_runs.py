@@ -10,6 +10,8 @@ from tests.unit.suites.homes import InMemory
 
 
 class TestFile(RunSuite):
+    crashes_recovery = True
+
     def open(self, home: Path) -> FileRunStore:
         return FileRunStore(home, durability="power")
 

@@ -10,6 +10,8 @@ from tests.unit.suites.homes import InMemory
 
 
 class TestFile(SnapshotSuite):
+    crashes_recovery = True
+
     def open(self, home: Path) -> FileSnapshotStore:
         return FileSnapshotStore(home, durability="power")
 
