@@ -1,8 +1,8 @@
-"""How fast schedules of two clients are explored, and how many need not be.
+"""How fast schedules of two clients are explored, and how many are pruned.
 
-Two workers claim the same run. `race.explore` runs them in every order in which they can take turns at their file
-operations, within two preemptions. It is compared with two processes that are started for each schedule, as one would
-write it by hand, and the number of schedules with that of a search that leaves none out.
+Two workers claim the same run. `race.explore` runs them in every schedule of their file operations, within two
+preemptions. Its speed is compared with two processes started for each schedule, as one would write it by hand, and the
+number of schedules with that of a search without pruning.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from pytest_wfstate.faults.race.processes import ClientProcesses
 from pytest_wfstate.faults.race.search import ScheduleSearch
 
 RATE = 300  # schedules a second, as orientation
-FEW = 200  # schedules of the search that leaves none out, to measure its rate by
+FEW = 200  # schedules of the search without pruning, to measure its rate
 PAIRS = 20  # of processes
 
 
 class Renaming:
-    """A claim as it is often written: it looks for the file, removes an old marker, and renames the file to one."""
+    """A claim as it is often written: check for the file, remove an old marker, rename the file to the marker."""
 
     def __init__(self, home: Path) -> None:
         self._home = home
@@ -50,7 +50,7 @@ class Renaming:
 
 
 def search(home: Home, open_store: Callable[[Path], Any], *, prune: bool, most: int | None = None) -> tuple[int, float]:
-    """Run all schedules, or so many; give their number, and how many ran in a second."""
+    """Run all schedules, or at most `most`; return their number, and how many ran per second."""
 
     def client(home: Path) -> bool:
         return bool(open_store(home).claim("run-1"))
@@ -59,24 +59,24 @@ def search(home: Home, open_store: Callable[[Path], Any], *, prune: bool, most: 
     open_store(home.path).save(samples.paused("run-1"))
     with contextlib.closing(ClientProcesses(home, [client, client])) as clients:
         clients.run(())  # the processes start
-        searched = ScheduleSearch(clients, 2, prune)
+        schedules = ScheduleSearch(clients, 2, prune)
         began = time.perf_counter()
-        for _ in searched:
-            if most is not None and searched.runs >= most:
+        for _ in schedules:
+            if most is not None and schedules.runs >= most:
                 break
-        return searched.runs, searched.runs / (time.perf_counter() - began)
+        return schedules.runs, schedules.runs / (time.perf_counter() - began)
 
 
 def processes(home: Home, open_store: Callable[[Path], Any]) -> float:
-    """Start two processes, again and again; give how many pairs ran in a second."""
+    """Start two processes again and again; return how many pairs ran per second."""
     fork = multiprocessing.get_context("fork")
     began = time.perf_counter()
     for _ in range(PAIRS):
         pair = [fork.Process(target=_claim, args=(open_store, home.path)) for _ in range(2)]
-        for one in pair:
-            one.start()
-        for one in pair:
-            one.join()
+        for process in pair:
+            process.start()
+        for process in pair:
+            process.join()
     return PAIRS / (time.perf_counter() - began)
 
 
@@ -86,7 +86,7 @@ def _claim(open_store: Callable[[Path], Any], home: Path) -> None:
 
 
 def main() -> int:
-    """Measure both stores; fail if it is not faster than processes by hand."""
+    """Measure both stores; fail if the search is not faster than processes started by hand."""
     slow = False
     for name, open_store in {"check, then rename": Renaming, "FilePausedStore": FilePausedStore}.items():
         with memory_home() as home:

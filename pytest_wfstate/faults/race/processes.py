@@ -1,6 +1,6 @@
-"""Clients: processes that were forked once, and run again and again, one at a time.
+"""Clients in processes that are forked once and run again and again, one at a time.
 
-Each stops before a file operation below home when its allowance is used up, and waits to be told how far to go on.
+Each stops before a file operation below home when its allowance is used up, and waits for a new one.
 """
 
 from __future__ import annotations
@@ -18,15 +18,19 @@ from pytest_wfstate.faults.disk.home import Home
 from pytest_wfstate.faults.drive import call
 from pytest_wfstate.faults.folders import Content
 from pytest_wfstate.faults.forking import dumps, fork, loads
-from pytest_wfstate.faults.race.file_turns import MadeAccess, Turns, find_calls
+from pytest_wfstate.faults.race.file_calls import find_calls, install
+from pytest_wfstate.faults.race.file_steps import AttemptedAccess, FileSteps
 from pytest_wfstate.faults.race.schedule import (
     DEATH,
+    MAX_STEPS,
+    MAX_WAKEUPS,
     Access,
     ClientFailed,
     Killed,
     ScheduleRun,
+    ScheduleStep,
     Stuck,
-    Turn,
+    livelock,
 )
 from pytest_wfstate.faults.real_clock import now
 from pytest_wfstate.faults.record.rebind import References
@@ -34,101 +38,101 @@ from pytest_wfstate.faults.replay_id import Choices, death_of
 
 __tracebackhide__ = True
 
-_MOST = 10_000  # turns of one client in one schedule
-_WAKES = 100  # times that a client may wake up in vain, with nobody else left to wait for
 
+class StopMessage(NamedTuple):
+    """What a client sends when it stops."""
 
-class Said(NamedTuple):
-    """What a client says when it stops."""
-
-    why: str
-    gave: Any
-    made: list[MadeAccess]
-    """What it has done since it stopped before."""
+    reason: str
+    """`end`, or why it cannot continue: `op`, `blocked` or `asleep`."""
+    result: Any
+    attempts: list[AttemptedAccess]
+    """The operations made since it last stopped."""
     acked: list[Any]
     unseen: list[str]
 
 
 class ClientProcesses:
-    """Clients in processes of their own, and their home."""
+    """Clients in their own processes, and their home."""
 
     shared: Any = None
 
     def __init__(
-        self, home: Home, clients: Sequence[Callable[..., Any]], timeout: float = 30, *, mortal: bool = False
+        self, home: Home, clients: Sequence[Callable[..., Any]], timeout: float = 30, *, killable: bool = False
     ) -> None:
         self._home = home
         self._start: tuple[Content, dict[str, str]] = (home.content(), home.links())
         self._clients = clients
         self._timeout = timeout
-        self._mortal = mortal
-        self._workers: dict[int, ClientProcess] = {}
+        self._killable = killable
+        self._processes: dict[int, ClientProcess] = {}
 
     def run(self, choices: Choices, *, lines: bool = False) -> ScheduleRun:
-        """Follow `choices`, and then let whoever runs run on as long as possible."""
+        """Follow `choices`, then run on without preemption."""
         self._home.build(*self._start)
-        self._hire()
+        self._start_missing()
         run = ScheduleRun()
         try:
-            _Course(self._workers, choices, run, self._timeout, lines=lines, mortal=self._mortal).follow()
+            _ProcessSchedule(
+                self._processes, choices, run, self._timeout, lines=lines, killable=self._killable
+            ).follow()
         except Stuck as stuck:
             run.stuck = str(stuck)
-            self.close()  # nobody knows where its clients are
+            self.close()  # where its clients are is unknown
         return run
 
     def close(self) -> None:
         """End all clients."""
-        while self._workers:
-            self._workers.popitem()[1].close()
+        while self._processes:
+            self._processes.popitem()[1].close()
 
-    def _hire(self) -> None:
-        """Fork those that are not there: at first all, later whoever was killed."""
-        for number, worker in list(self._workers.items()):
-            if worker.is_dead:
-                del self._workers[number]
-        missing = [number for number in range(len(self._clients)) if number not in self._workers]
+    def _start_missing(self) -> None:
+        """Fork the clients that are missing: all at first, later those that were killed."""
+        for number, process in list(self._processes.items()):
+            if process.is_dead:
+                del self._processes[number]
+        missing = [number for number in range(len(self._clients)) if number not in self._processes]
         if not missing:
             return
         references = find_calls()
         for number in missing:
-            self._workers[number] = ClientProcess(number, self._clients[number], self._home.path, references)
+            self._processes[number] = ClientProcess(number, self._clients[number], self._home.path, references)
         for number in missing:
-            self._workers[number].started()
+            self._processes[number].wait_until_ready()
 
 
-class _Course:
-    """One schedule, as it is followed."""
+class _ProcessSchedule:
+    """Runs client processes as one schedule says."""
 
     def __init__(
         self,
-        workers: dict[int, ClientProcess],
+        processes: dict[int, ClientProcess],
         choices: Choices,
         run: ScheduleRun,
         timeout: float,
         *,
         lines: bool,
-        mortal: bool,
+        killable: bool,
     ) -> None:
-        self._workers = workers
+        self._processes = processes
         self._choices = choices
         self._run = run
         self._timeout = timeout
         self._lines = lines
-        self._mortal = mortal
-        self._begun: set[int] = set()
-        self._left = set(workers)
+        self._killable = killable
+        self._started: set[int] = set()
+        self._left = set(processes)
         self._blocked: dict[int, Access] = {}
         self._asleep: set[int] = set()
-        self._woken = 0
+        self._wakeups = 0
 
     def follow(self) -> None:
-        """Go on until all clients have come to their ends.
+        """Run until all clients have finished.
 
         Raises:
-            Stuck: that cannot be.
+            Stuck: they cannot.
         """
         while self._left:
-            enabled = self._enabled()
+            enabled = self._runnable()
             wanted, allowance = self._next()
             if wanted < 0 and death_of(wanted) in self._left:
                 self._kill(death_of(wanted), enabled)
@@ -136,82 +140,82 @@ class _Course:
                 self._go(wanted, allowance, enabled)
             else:
                 self._run.diverged |= len(self._run.choices) < len(self._choices)
-                self._go(enabled[0], _MOST, enabled)
+                self._go(enabled[0], MAX_STEPS, enabled)
 
     def _next(self) -> tuple[int, int]:
-        """Give whose turn it is, and for how many turns."""
-        turn = len(self._run.choices)
-        if turn >= len(self._choices):
-            return (self._run.choices[-1] if turn else 0), _MOST
-        wanted, same = self._choices[turn], turn
+        """Return the next client, and for how many steps it runs."""
+        position = len(self._run.choices)
+        if position >= len(self._choices):
+            return (self._run.choices[-1] if position else 0), MAX_STEPS
+        wanted, same = self._choices[position], position
         while same < len(self._choices) and self._choices[same] == wanted:
             same += 1
-        return wanted, same - turn
+        return wanted, same - position
 
-    def _enabled(self) -> tuple[int, ...]:
-        able = self._left - self._blocked.keys()
-        if not able and self._asleep and self._woken < _WAKES:
-            self._woken += 1
-            able = set(self._asleep)  # time goes by
-        if not able:
-            raise Stuck(_deadlock(self._blocked))
-        return tuple(sorted(able))
+    def _runnable(self) -> tuple[int, ...]:
+        runnable = self._left - self._blocked.keys()
+        if not runnable and self._asleep and self._wakeups < MAX_WAKEUPS:
+            self._wakeups += 1
+            runnable = set(self._asleep)  # their sleeps end
+        if not runnable:
+            raise Stuck(_describe_stuck(self._blocked))
+        return tuple(sorted(runnable))
 
     def _go(self, client: int, allowance: int, enabled: tuple[int, ...]) -> None:
-        said = self._workers[client].go(allowance, now() + self._timeout, lines=self._lines)
-        self._run.acked[client] = said.acked
-        for made in said.made or [MadeAccess(Access("end", ""), acked=len(said.acked))]:
-            self._took(Turn(client, *made), client, enabled)
-            if not made.in_vain:
-                self._blocked.clear()  # whatever it did may have freed a lock
+        message = self._processes[client].go(allowance, now() + self._timeout, lines=self._lines)
+        self._run.acked[client] = message.acked
+        for attempt in message.attempts or [AttemptedAccess(Access("end", ""), acked=len(message.acked))]:
+            self._record(ScheduleStep(client, *attempt), client, enabled)
+            if not attempt.blocked:
+                self._blocked.clear()  # it may have freed a lock
                 self._asleep.clear()
                 enabled = tuple(sorted(self._left))
-        if said.why in ("blocked", "asleep"):
-            self._blocked[client] = said.made[-1].access
-            self._asleep |= {client} if said.why == "asleep" else set()
-        elif said.why == "end":
+        if message.reason in ("blocked", "asleep"):
+            self._blocked[client] = message.attempts[-1].access
+            self._asleep |= {client} if message.reason == "asleep" else set()
+        elif message.reason == "end":
             self._left.discard(client)
-            self._run.results[client] = said.gave
-            self._run.unseen += said.unseen
-        elif len(said.made) >= _MOST:
-            raise Stuck(f"client {client + 1} made {_MOST:,} file operations and did not come to its end")
-        self._woken = self._woken if said.why == "asleep" else 0
+            self._run.results[client] = message.result
+            self._run.unseen += message.unseen
+        elif len(message.attempts) >= MAX_STEPS:
+            raise Stuck(f"client {client + 1} made {MAX_STEPS:,} file operations without finishing")
+        self._wakeups = self._wakeups if message.reason == "asleep" else 0
 
     def _kill(self, victim: int, enabled: tuple[int, ...]) -> None:
-        self._took(Turn(victim, DEATH), death_of(victim), enabled)
-        self._workers[victim].close()
+        self._record(ScheduleStep(victim, DEATH), death_of(victim), enabled)
+        self._processes[victim].close()
         self._left.discard(victim)
         self._run.results[victim] = Killed()
         self._blocked.clear()
         self._asleep.clear()
 
-    def _took(self, turn: Turn, choice: int, enabled: tuple[int, ...]) -> None:
-        if self._mortal:
-            self._run.mortal.append(self._candidates(turn, enabled))
-        self._run.turns.append(turn)
+    def _record(self, step: ScheduleStep, choice: int, enabled: tuple[int, ...]) -> None:
+        if self._killable:
+            self._run.killable.append(self._candidates(step, enabled))
+        self._run.steps.append(step)
         self._run.choices.append(choice)
         self._run.enabled.append(enabled)
-        self._begun.add(turn.client)
+        self._started.add(step.client)
 
-    def _candidates(self, turn: Turn, enabled: tuple[int, ...]) -> tuple[int, ...]:
-        """Tell who could die before a turn, so that it matters: who has just changed or acknowledged something.
+    def _candidates(self, step: ScheduleStep, enabled: tuple[int, ...]) -> tuple[int, ...]:
+        """Return the clients whose death before a step matters: those that just changed or acknowledged something.
 
-        All else comes to a death before or after, as it frees locks, and nothing more; unless somebody has looked at a
-        lock without waiting for it. One client of all may die.
+        Any other death is equivalent to an earlier or later one, since it only frees locks; unless a client has tried
+        a lock without waiting for it. Only one client dies.
         """
         run = self._run
         if not run.choices or any(choice < 0 for choice in run.choices):
             return ()
-        if any(one.access.kind == "try lock" for one in run.turns):
-            return tuple(sorted(self._begun & self._left))
+        if any(earlier.access.kind == "try lock" for earlier in run.steps):
+            return tuple(sorted(self._started & self._left))
         last = run.choices[-1]
-        acked = turn.acked if turn.client == last else len(run.acked[last])
-        has_changed = any(kind != "lock" for kind, _, _ in run.turns[-1].access.writes) or acked > run.turns[-1].acked
+        acked = step.acked if step.client == last else len(run.acked[last])
+        has_changed = any(kind != "lock" for kind, _, _ in run.steps[-1].access.writes) or acked > run.steps[-1].acked
         return (last,) if last in enabled and has_changed else ()
 
 
 class ClientProcess:
-    """A client's process, seen from the test."""
+    """A client's process, as the test sees it."""
 
     def __init__(self, number: int, client: Callable[..., Any], home: Path, references: References) -> None:
         self._number = number
@@ -223,29 +227,27 @@ class ClientProcess:
             _ClientLoop(theirs, client, home).serve(references)
         theirs.close()
 
-    def started(self) -> None:
-        """Wait until it can begin."""
+    def wait_until_ready(self) -> None:
+        """Wait until it is ready."""
         self._pipe.recv_bytes()
 
-    def go(self, allowance: int, until: float, *, lines: bool) -> Said:
-        """Let it begin, or go on, for so many turns, and hear what it says then.
+    def go(self, allowance: int, until: float, *, lines: bool) -> StopMessage:
+        """Let it make `allowance` steps, and return what it sends then.
 
         Raises:
-            Stuck: it said nothing in time, or is gone.
+            Stuck: it did not answer in time, or its process is gone.
         """
         try:
             self._pipe.send_bytes(b"%d %d" % (allowance, lines))
             if not self._pipe.poll(max(0.0, until - now())):
-                raise Stuck(
-                    f"client {self._number + 1} did not come to its next file operation, or to its end, in time"
-                )
-            said = Said(*loads(self._pipe.recv_bytes()))
+                raise Stuck(f"client {self._number + 1} neither made a file operation nor finished in time")
+            message = StopMessage(*loads(self._pipe.recv_bytes()))
         except (EOFError, ConnectionResetError, BrokenPipeError):
-            raise Stuck(f"the process of client {self._number + 1} has ended") from None
-        return said
+            raise Stuck(f"the process of client {self._number + 1} exited") from None
+        return message
 
     def close(self) -> None:
-        """End it, by SIGKILL."""
+        """Kill it."""
         if self.is_dead:
             return
         self.is_dead = True
@@ -256,59 +258,58 @@ class ClientProcess:
 
 
 class _ClientLoop:
-    """A client's process, from the inside."""
+    """A client's process, from inside."""
 
     def __init__(self, pipe: connection.Connection, client: Callable[..., Any], home: Path) -> None:
         self._pipe = pipe
         self._client = client
         self._home = home
-        self._turns = Turns(str(home), self._stop)
+        self._steps = FileSteps(str(home), self._stop)
 
     def serve(self, references: References) -> None:
-        """Run the client as often as it is asked to. It does not return."""
+        """Run the client as often as the test asks, then exit."""
         try:
-            self._turns.install(references)
+            install(self._steps, references)
             self._pipe.send_bytes(b"ready")
             while True:
                 self._wait()
-                self._say("end", self._run())
+                self._send("end", self._run())
         finally:
             os._exit(0)
 
     def _run(self) -> Any:
-        self._turns.begin()
+        self._steps.begin()
         try:
             return call(self._client, self._home)
         except BaseException as error:
             return ClientFailed(error, traceback.format_exc())
         finally:
-            self._turns.is_on = False
+            self._steps.is_on = False
 
-    def _say(self, why: str, gave: Any) -> None:
-        made, acked, unseen = self._turns.take_made(), self._turns.progress.acked, self._turns.unseen
+    def _send(self, reason: str, result: Any) -> None:
+        attempts, acked, unseen = self._steps.take_attempts(), self._steps.progress.acked, self._steps.unseen
         try:
-            said = dumps((why, gave, made, acked, unseen))
+            message = dumps((reason, result, attempts, acked, unseen))
         except Exception as error:
-            text = f"what a client gives or acknowledges cannot be sent to another process: {error}"
-            said = dumps((why, ClientFailed(RuntimeError(text), ""), made, [], unseen))
-        self._pipe.send_bytes(said)
+            text = f"what a client returns or acknowledges must be picklable: {error}"
+            message = dumps((reason, ClientFailed(RuntimeError(text), ""), attempts, [], unseen))
+        self._pipe.send_bytes(message)
 
-    def _stop(self, why: str) -> None:
-        self._say(why, None)
+    def _stop(self, reason: str) -> None:
+        self._send(reason, None)
         self._wait()
 
     def _wait(self) -> None:
         try:
-            told = self._pipe.recv_bytes()
+            allowed = self._pipe.recv_bytes()
         except EOFError:
             os._exit(0)
-        allowance, lines = map(int, told.split())
-        self._turns.allowance, self._turns.lines = allowance, bool(lines)
+        allowance, lines = map(int, allowed.split())
+        self._steps.allowance, self._steps.lines = allowance, bool(lines)
 
 
-def _deadlock(blocked: dict[int, Access]) -> str:
+def _describe_stuck(blocked: dict[int, Access]) -> str:
     if any(access.kind == "sleep" for access in blocked.values()):
-        each = "; ".join(f"client {client + 1} waits in {access}" for client, access in sorted(blocked.items()))
-        return f"nobody goes on: {each}, again and again"
-    each = "; ".join(f"client {client + 1} waits for the {access}" for client, access in sorted(blocked.items()))
-    return f"a deadlock: {each}"
+        return livelock(blocked)
+    waits = (f"client {client + 1} waits for the {access}" for client, access in sorted(blocked.items()))
+    return f"deadlock: {'; '.join(waits)}"

@@ -1,26 +1,30 @@
-"""Schedules: how a few clients take turns.
+"""Schedules: the order in which a few clients run, step by step.
 
-A client takes a turn at each of its operations: a file operation of a process, or a line or opcode of a thread. A
-schedule is who goes on, each time; it is preemptive where a client is stopped that could have gone on.
+A step is one operation of a client: a file operation of a process, or a line, opcode or await in memory. A schedule
+names the client that makes each step. A preemption is a switch away from a client that could have continued.
 """
 
 from __future__ import annotations
 
 import contextvars
 import dataclasses
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
 from pytest_wfstate.faults.replay_id import Choices
 from pytest_wfstate.faults.source import SourceLine
 
 Key = tuple[str, int, str]
-"""An inode, an entry of a folder, the listing of a folder, a lock, or whatever else two clients may share."""
+"""An inode, an entry of a folder, the listing of a folder, a lock, or anything else that two clients may share."""
+
+MAX_STEPS = 10_000  # of one client in one schedule
+MAX_WAKEUPS = 100  # in a row that achieve nothing, before clients that only wait count as a livelock
+OTHER_THREAD = "work handed to another thread"
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Access:
-    """An operation: what it is, and what it looks at and changes."""
+    """An operation: what it is, and what it reads and writes."""
 
     kind: str
     path: str
@@ -29,40 +33,35 @@ class Access:
     reads: frozenset[Key] = frozenset()
     writes: frozenset[Key] = frozenset()
     held: frozenset[tuple[int, bool]] = frozenset()
-    """Locks that the client holds right before it, by number, and whether it holds them alone."""
+    """Locks that the client holds right before it, by number, and whether each is exclusive."""
     places: tuple[str, ...] = ()
-    """The paths that it is about, relative to home."""
+    """The paths it names, relative to home."""
     error: str = ""
     """How it failed, if it did."""
-
-    def commutes_with(self, other: Access) -> bool:
-        """Tell whether the two come to the same in either order."""
-        clash = (self.writes & other.reads) | (self.reads & other.writes)
-        # Two new names in a folder do not matter to each other, only to who lists it.
-        return not clash and all(key[0] == "listing" for key in self.writes & other.writes)
 
     def __str__(self) -> str:
         return f"{self.kind} {self.path}".strip()
 
 
 DEATH = Access("killed", "")
-"""What a client does last that dies."""
+"""The last step of a client that is killed."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Turn:
-    """A turn that was taken: by whom, and what was done, or tried in vain."""
+class ScheduleStep:
+    """A step that a client made."""
 
     client: int
     access: Access
     blocked: bool = False
+    """Whether it was only attempted, because it has to wait."""
     acked: int = 0
-    """How much the client had acknowledged before it."""
+    """How many values the client had acknowledged before it."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class ClientFailed:
-    """A client that raised: the error, or what can be said of it, and its traceback."""
+    """The result of a client that raised: the error, or a text if it cannot be pickled, and its traceback."""
 
     error: Any
     trace: str
@@ -70,98 +69,103 @@ class ClientFailed:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Killed:
-    """A client that was killed, and gave nothing."""
+    """The result of a client that was killed."""
 
 
 @dataclasses.dataclass(slots=True)
 class ScheduleRun:
-    """One schedule, as it went."""
+    """One schedule, as it ran."""
 
-    turns: list[Turn] = dataclasses.field(default_factory=list)
+    steps: list[ScheduleStep] = dataclasses.field(default_factory=list)
     choices: list[int] = dataclasses.field(default_factory=list)
     enabled: list[tuple[int, ...]] = dataclasses.field(default_factory=list)
-    """Who could have gone on, at each turn."""
-    mortal: list[tuple[int, ...]] = dataclasses.field(default_factory=list)
-    """Who could have died instead, at each turn, if anybody may."""
+    """At each step, the clients that could have made it."""
+    killable: list[tuple[int, ...]] = dataclasses.field(default_factory=list)
+    """At each step, the clients worth killing instead; empty if none may be killed."""
     results: dict[int, Any] = dataclasses.field(default_factory=dict)
-    """What each client gave, or that it is `ClientFailed` or `Killed`."""
+    """What each client returned, or a `ClientFailed` or `Killed`."""
     acked: dict[int, list[Any]] = dataclasses.field(default_factory=dict)
     """What each client had acknowledged."""
     stuck: str = ""
-    """Why it did not come to its end, if it did not."""
+    """Why it did not finish, if it did not."""
     diverged: bool = False
-    """Whether the clients did not do what they did before, so that the schedule could not be followed."""
+    """Whether the clients behaved differently than before, so that the schedule could not be followed."""
     unseen: list[str] = dataclasses.field(default_factory=list)
+    """What clients used that the scheduler cannot interleave."""
 
 
 @dataclasses.dataclass(slots=True)
 class ClientProgress:
-    """How far a client has come."""
+    """How far a client has got."""
 
-    taken: int = 0
-    """How many turns it has taken."""
+    steps: int = 0
     acked: list[Any] = dataclasses.field(default_factory=list)
-    """What it has acknowledged."""
 
 
 PROGRESS: contextvars.ContextVar[ClientProgress | None] = contextvars.ContextVar("wfstate_progress", default=None)
-"""The progress of the client that runs, if one does."""
+"""The progress of the running client, if this is one."""
 
 
-def turns_taken() -> int:
-    """Tell how many turns the client that runs has taken: so it can tell which were those of a call."""
+def steps_taken() -> int:
+    """Return how many steps the running client has made, so that it can tell which belong to a call."""
     progress = PROGRESS.get()
-    return progress.taken if progress else 0
+    return progress.steps if progress else 0
 
 
 class Stuck(Exception):
-    """A schedule cannot go on. The text says why."""
+    """A schedule cannot continue. The text says why."""
+
+
+def livelock(waiting: Mapping[int, Access]) -> str:
+    """Describe clients that wait again and again, none of which gets any further."""
+    return "livelock: " + "; ".join(
+        f"client {n + 1} keeps retrying ({access})" for n, access in sorted(waiting.items())
+    )
 
 
 class Clients(Protocol):
-    """Runs one schedule after the other, each from the same start."""
+    """Runs one schedule after another, each from the same start."""
 
     shared: Any
-    """What the clients of the last schedule shared, if that was in memory."""
+    """What the clients of the last schedule shared in memory, if anything."""
 
     def run(self, choices: Choices, *, lines: bool = False) -> ScheduleRun:
-        """Follow `choices`, and then let whoever runs run on as long as possible; `lines` are those of the user's."""
+        """Follow `choices`, then run on without preemption; with `lines`, record the user's line of each step."""
 
     def close(self) -> None:
         """End all clients."""
 
 
 class TraceKeys:
-    """Words for what was done so far, the same for orders that come to the same.
+    """Keys for what was done so far, the same for equivalent orders.
 
-    A word is the normal form of Foata, in which a turn stands one level above the last one that it does not commute
-    with: for each client its levels, as the number of a node in a tree of them all, since there are many words and
-    most begin alike.
+    A key is Foata's normal form: each step is one level above the last one that it does not commute with. A client's
+    levels are kept as the number of a node in a prefix tree, since there are many keys and most begin alike.
     """
 
     def __init__(self) -> None:
         self._nodes: dict[tuple[int, int], int] = {}
 
-    def of(self, turns: Sequence[Turn], begin: int = 0) -> Iterator[Any]:
-        """Give, for each turn from one on, a word for all that was done before."""
+    def of(self, steps: Sequence[ScheduleStep], begin: int = 0) -> Iterator[Any]:
+        """Yield, for each step from `begin` on, a key for all steps before it."""
         nodes: dict[int, int] = {}
         levels: dict[int, int] = {}
         read: dict[Key, int] = {}
         written: dict[Key, int] = {}
         top = floor = 0
-        for at, turn in enumerate(turns):
-            if at >= begin:
+        for position, step in enumerate(steps):
+            if position >= begin:
                 yield tuple(sorted(nodes.items()))
-            if turn.blocked:
-                continue  # nothing was done
-            access, client = turn.access, turn.client
+            if step.blocked:
+                continue  # it had no effect
+            access, client = step.access, step.client
             level = max(floor, levels.get(client, -1) + 1)
             for key in access.reads:
                 level = max(level, written.get(key, 0))
             for key in access.writes:
                 level = max(level, read.get(key, 0), 0 if key[0] == "listing" else written.get(key, 0))
             if access is DEATH:
-                level = floor = top  # it frees locks, so all comes before it or after it
+                level = floor = top  # it frees locks, so it commutes with nothing
             levels[client] = level
             nodes[client] = self._nodes.setdefault((nodes.get(client, 0), level), len(self._nodes) + 1)
             top = max(top, level + 1)
@@ -172,7 +176,7 @@ class TraceKeys:
 
 
 def preemptions(run: ScheduleRun) -> int:
-    """Count the turns at which a client was stopped that could have gone on."""
+    """Count the switches away from a client that could have continued."""
     return sum(
         before in enabled and after >= 0 and after != before
         for before, after, enabled in zip(run.choices, run.choices[1:], run.enabled[1:], strict=False)

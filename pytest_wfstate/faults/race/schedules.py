@@ -1,4 +1,4 @@
-"""Races: every schedule of a few clients, within a bound, and what the check says to each."""
+"""An exploration: every schedule of a few clients within a bound, and whether each outcome passes the check."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pytest_wfstate.faults.disk.home import Home
 from pytest_wfstate.faults.drive import Call, Steps
 from pytest_wfstate.faults.race.processes import ClientProcesses
 from pytest_wfstate.faults.race.report import RaceBug, report
-from pytest_wfstate.faults.race.schedule import ClientFailed, Clients, Killed, ScheduleRun, Turn
+from pytest_wfstate.faults.race.schedule import ClientFailed, Clients, Killed, ScheduleRun, ScheduleStep
 from pytest_wfstate.faults.race.search import ScheduleSearch
 from pytest_wfstate.faults.real_clock import now
 from pytest_wfstate.faults.replay_id import Choices, RaceId, ReplayId, TraceChanged
@@ -26,28 +26,28 @@ __tracebackhide__ = True
 By = Literal["line", "opcode", "await"]
 BYS: tuple[By, ...] = get_args(By)
 Client = Callable[..., Any]
-TIMEOUT = 30.0  # seconds for a client to come to its next operation
+TIMEOUT = 30.0  # seconds for a client to reach its next operation
 
 
 class ClientDied(Exception):
-    """What stands for the result of a client that was killed."""
+    """The result of a client that was killed."""
 
     __module__ = "pytest_wfstate"
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Outcome:
-    """What a check gets to see: where the clients have been, and what each of them gave."""
+    """What a check is called with: where the clients worked, and what each of them returned."""
 
     home: Path
     shared: Any
-    """What `setup` had given for clients in memory."""
+    """What `setup` returned, for clients in memory."""
     results: tuple[Any, ...]
-    """For each client what it returned, or the exception that it raised, or a `ClientDied` if it was killed."""
+    """What each client returned, or the exception that it raised, or a `ClientDied` if it was killed."""
     acked: tuple[list[Any], ...]
-    """For each client what it had acknowledged, by `race.ack(value)`, in order."""
-    turns: tuple[Turn, ...]
-    """Who did what, in order."""
+    """What each client had acknowledged by `race.ack(value)`, in order."""
+    steps: tuple[ScheduleStep, ...]
+    """Which client did what, in order."""
 
     def __repr__(self) -> str:
         return f"<Outcome {self.results!r}>"
@@ -55,35 +55,35 @@ class Outcome:
 
 @dataclasses.dataclass(slots=True)
 class RaceResult(Result):
-    """What an exploration of schedules has seen."""
+    """The result of an exploration of schedules."""
 
     clients: int
     preemptions: int
     by: By | None = None
-    """What clients in memory take turns at."""
+    """What one step of a client in memory is."""
     pruned: int = 0
-    """Schedules that were left out, since they come to the same as one that was run."""
+    """Schedules that were not run, because each is equivalent to one that was."""
 
     def __str__(self) -> str:
-        some = "1 preemption" if self.preemptions == 1 else f"{self.preemptions} preemptions"
+        bound = "1 preemption" if self.preemptions == 1 else f"{self.preemptions} preemptions"
         skipped = f", at least {self.skipped:,} skipped" if self.skipped else ""
         return (
-            f"{self.tried:,} schedules of {self.clients} clients within {some} checked, {self.pruned:,} left out that "
-            f"come to the same{skipped}, in {self.seconds:.2f} s"
+            f"checked {self.tried:,} schedules of {self.clients} clients (at most {bound}); "
+            f"{self.pruned:,} equivalent ones pruned{skipped}, in {self.seconds:.2f} s"
         )
 
     def numbers(self) -> dict[str, Any]:
-        """Give what there is to count, each by its name."""
+        """Return the counts, by name."""
         return {"schedules": self.tried, "pruned": self.pruned, "race_seconds": round(self.seconds, 3)}
 
     def progress(self) -> str:
-        """Say how far it has come."""
+        """Format how far it has got."""
         return f"{self.tried:,} schedules run, {self.skipped:,} waiting"
 
 
 @dataclasses.dataclass(slots=True)
 class RaceTask:
-    """What is to be raced, and how."""
+    """What to race, and how."""
 
     setup: Client | None
     clients: Sequence[Client]
@@ -91,12 +91,12 @@ class RaceTask:
     preemptions: int
     by: By | None
     crash: bool
-    """Whether one client is also killed."""
+    """Whether to kill one client as well."""
     home: Home
     bounds: Bounds
     test: str | None = None
     ordinal: int = 1
-    """Which exploration of the test it is."""
+    """The number of this exploration in its test."""
     replay: ReplayId | None = None
     keep: Callable[[Home], str] | None = None
     progress: Callable[[RaceResult], None] = lambda _: None
@@ -104,7 +104,7 @@ class RaceTask:
     def start_clients(self) -> Clients:
         """Start the clients: processes, threads or tasks."""
         if self.by is None or self.setup is None:
-            return ClientProcesses(self.home, self.clients, TIMEOUT, mortal=self.crash)
+            return ClientProcesses(self.home, self.clients, TIMEOUT, killable=self.crash)
         if self.by == "await":
             from pytest_wfstate.faults.race.tasks import Tasks
 
@@ -123,7 +123,7 @@ class RaceExplorer:
         self._began = now()
 
     def steps(self) -> Steps[None]:
-        """Do it all. Gives the calls to make."""
+        """Explore all schedules, or replay one."""
         if self._task.setup is not None and self._task.by is None:
             yield self._task.setup, (self._task.home.path,)
         clients = self._task.start_clients()
@@ -147,8 +147,8 @@ class RaceExplorer:
             error = yield from self._judge(schedule, clients)
             if error is not None and search.runs == 1 and not schedule.stuck:
                 raise CheckFails(
-                    f"your check fails without a race: {named(error)}. It was given what the clients came to one after "
-                    "the other. Mend the check, or what it calls, before asking about races."
+                    f"Your check fails even without a race, with {named(error)}. Fix it first: in this run the clients "
+                    "ran one after the other."
                 ) from error
             if error is not None:
                 self._count(search)
@@ -158,31 +158,31 @@ class RaceExplorer:
             if search.runs >= bounds.states or now() - self._began > bounds.seconds:
                 break
         self._count(search)
-        self._need_turns(schedule)
+        self._need_steps(schedule)
 
     def _count(self, search: ScheduleSearch) -> None:
         self.result.tried, self.result.pruned, self.result.skipped = search.runs, search.pruned, len(search.waiting)
         self.result.seconds = now() - self._began
         self._task.progress(self.result)
 
-    def _need_turns(self, schedule: ScheduleRun) -> None:
-        if all(turn.access.kind == "end" for turn in schedule.turns):
+    def _need_steps(self, schedule: ScheduleRun) -> None:
+        if all(step.access.kind == "end" for step in schedule.steps):
             self.result.reasons.append(
-                "no client did anything below home: work in the folder that clients are given"
+                "no client did anything below home. Clients must work in the folder that they are called with"
                 if self.result.by is None
-                else "no client ran any code that takes turns: that of the test and of what setup gives"
+                else "no client ran any code that can be interleaved: that of the test, and of what setup returns"
             )
 
     def _judge(self, schedule: ScheduleRun, clients: Clients) -> Generator[Call, Any, BaseException | None]:
-        """Check what a schedule came to; give what speaks against it."""
+        """Check the outcome of a schedule; return the error that it fails with, if it does."""
         if schedule.unseen:
-            seen = ", ".join(dict.fromkeys(schedule.unseen))
-            self.result.reasons.append(f"a client did what no turns can be taken at: {seen}")
+            unseen = ", ".join(dict.fromkeys(schedule.unseen))
+            self.result.reasons.append(f"a client used something the scheduler cannot interleave: {unseen}")
             return None
         if schedule.diverged:
             self.result.reasons.append(
-                "the clients do not do the same when they are run again in the same order, so their schedules cannot "
-                "be explored. Whatever they depend on besides their files, such as time or chance, must stand still"
+                "the clients behave differently when they run again in the same order, so their schedules cannot be "
+                "explored. Make them deterministic: freeze the time, seed random numbers, keep nothing between runs"
             )
             return None
         if schedule.stuck:
@@ -196,10 +196,10 @@ class RaceExplorer:
     def _outcome(self, schedule: ScheduleRun, clients: Clients) -> Outcome:
         results = [_result(result) for _, result in sorted(schedule.results.items())]
         acked = [schedule.acked.get(client, []) for client in range(len(results))]
-        return Outcome(self._task.home.path, clients.shared, tuple(results), tuple(acked), tuple(schedule.turns))
+        return Outcome(self._task.home.path, clients.shared, tuple(results), tuple(acked), tuple(schedule.steps))
 
     def _violated(self, clients: Clients, choices: Choices, counts: str = "{0}.") -> Steps[None]:
-        """Run a schedule that failed once more, to see the lines that did it, and tell it."""
+        """Run a failing schedule again, to record the lines of code, and report it."""
         schedule = clients.run(choices, lines=True)
         content = (self._task.home.content(), self._task.home.links()) if self.result.by is None else None
         kept_at = self._task.keep(self._task.home) if self._task.keep else None
@@ -207,21 +207,15 @@ class RaceExplorer:
         if error is None:
             if not self.result.reasons:
                 self.result.reasons.append(
-                    "a schedule broke the check, and did not when it was run again. Whatever the check depends on "
-                    "besides the files, such as time or chance, must stand still"
+                    "a schedule failed the check, and passed when it ran again. Make the check deterministic: it must "
+                    "depend on the outcome alone, not on time or random numbers"
                 )
             return
         replay = str(ReplayId(self._task.ordinal, race=race_id(schedule, self.result.by)))
         self.result.verdict, self.result.replay = "VIOLATED", replay
         test = self._task.test
-        text = report(
-            schedule,
-            error,
-            content,
-            counts.format(self.result),
-            kept_at,
-            (test, replay) if test else None,
-        )
+        replayed = (test, replay) if test else None
+        text = report(schedule, error, content, counts.format(self.result), kept_at, replayed)
         raise RaceBug(text.replace(str(self._task.home.path), "home"), replay) from None
 
     def _replay(self, clients: Clients, replay: ReplayId) -> Steps[None]:
@@ -230,7 +224,7 @@ class RaceExplorer:
         schedule = clients.run(replay.race.choices)
         if race_id(schedule, self.result.by) != replay.race:
             raise TraceChanged(
-                f"'{replay}' is of another run: the clients do not do now what they did then. Run the test without "
+                f"'{replay}' belongs to another run: the clients no longer do what they did then. Run the test without "
                 "--wfstate-replay."
             )
         error = yield from self._judge(schedule, clients)
@@ -239,16 +233,16 @@ class RaceExplorer:
 
 
 def race_id(schedule: ScheduleRun, by: By | None) -> RaceId:
-    """Give what a schedule is known by: who went on, and the shape of what they did, whatever the files were called."""
+    """Return the id of a schedule: its choices, and a hash of what the clients did, whatever the files are called."""
     numbers: dict[str, int] = {}
     shape = [
-        (turn.client, turn.access.kind, numbers.setdefault(turn.access.path, len(numbers)), turn.blocked)
-        for turn in schedule.turns
+        (step.client, step.access.kind, numbers.setdefault(step.access.path, len(numbers)), step.blocked)
+        for step in schedule.steps
     ]
     return RaceId(by or "race", tuple(schedule.choices), hashlib.sha256(repr(shape).encode()).hexdigest()[:8])
 
 
 def _result(result: Any) -> Any:
     if isinstance(result, Killed):
-        return ClientDied("it was killed")
+        return ClientDied("the client was killed")
     return result.error if isinstance(result, ClientFailed) else result

@@ -1,4 +1,4 @@
-"""The search: every way in which a few clients can take turns, within a bound of preemptions."""
+"""The search: all schedules of a few clients within a bound of preemptions, equivalent ones pruned."""
 
 from __future__ import annotations
 
@@ -15,25 +15,25 @@ from pytest_wfstate.faults.replay_id import Choices, death_of
 
 @dataclasses.dataclass(slots=True)
 class ScheduleSearch:
-    """All schedules within a bound, the fewest preemptions first, but for those that come to the same as another."""
+    """Runs all schedules within a bound, fewest preemptions first, except those equivalent to another."""
 
     clients: Clients
     preemptions: int
     prune: bool = True
     runs: int = 0
     waiting: list[tuple[int, int, Choices]] = dataclasses.field(default_factory=list)
-    """Schedules that are still to be run: how many preemptions each has, and its number."""
+    """Schedules still to run: how many preemptions each has, its number, and its choices."""
     _repeated: int = 0
     _order: Iterator[int] = dataclasses.field(default_factory=itertools.count)
-    _words: TraceKeys = dataclasses.field(default_factory=TraceKeys)
+    _trace_keys: TraceKeys = dataclasses.field(default_factory=TraceKeys)
     _seen: dict[tuple[Any, int], int] = dataclasses.field(default_factory=dict)
     _footprints: Footprints = dataclasses.field(default_factory=Footprints)
     _parked: dict[Footprint, list[tuple[int, Choices]]] = dataclasses.field(default_factory=dict)
-    """Schedules with a switch that does not matter, as far as is known: by the operation that it comes before."""
+    """Schedules whose last switch matters to no other client, as far as is known, by the operation it precedes."""
 
     @property
     def pruned(self) -> int:
-        """How many schedules were left out, since they come to the same as one that was run."""
+        """How many schedules were not run because they are equivalent to one that was."""
         return self._repeated + sum(map(len, self._parked.values()))
 
     def __iter__(self) -> Iterator[ScheduleRun]:
@@ -49,36 +49,38 @@ class ScheduleSearch:
         heapq.heappush(self.waiting, (cost, next(self._order), choices))
 
     def _branch(self, run: ScheduleRun, begin: int, used: int) -> None:
-        """Add the schedules that leave this one at some turn after its beginning was chosen."""
+        """Add the schedules that deviate from this one after its chosen beginning."""
         footprints = self._footprints.add(run)
         self._unpark()
-        for turn, word in enumerate(self._words.of(run.turns, begin), begin):
-            last, enabled = run.choices[turn - 1] if turn else -1, run.enabled[turn]
-            stopped = next((one for one in footprints[turn:] if one.client == last), None) if last in enabled else None
-            for client in (*enabled, *map(death_of, run.mortal[turn] if run.mortal else ())):
+        for position, key in enumerate(self._trace_keys.of(run.steps, begin), begin):
+            last, enabled = run.choices[position - 1] if position else -1, run.enabled[position]
+            preempted = None
+            if last in enabled:
+                preempted = next((step for step in footprints[position:] if step.client == last), None)
+            for client in (*enabled, *map(death_of, run.killable[position] if run.killable else ())):
                 if client == last and used == self.preemptions:
-                    continue  # who runs runs on; and who comes here later has no preemptions left to try another
+                    continue  # a later schedule that reaches this key has no preemption left either
                 cost = used + (client >= 0 and last in enabled and client != last)
-                if cost <= self.preemptions and self._is_new(word, client, cost, client == run.choices[turn]):
-                    self._leave((*run.choices[:turn], client), cost, stopped if cost > used else None)
+                if cost <= self.preemptions and self._is_new(key, client, cost, client == run.choices[position]):
+                    self._deviate((*run.choices[:position], client), cost, preempted if cost > used else None)
 
-    def _is_new(self, word: Any, client: int, cost: int, is_this: bool) -> bool:
-        """Tell whether it comes to something else if, after what the word stands for, a client goes on."""
-        best = self._seen.get((word, client), cost + 1)
-        self._seen[word, client] = min(best, cost)
-        if not is_this and self.prune and best <= cost:
+    def _is_new(self, key: Any, client: int, cost: int, is_this_run: bool) -> bool:
+        """Whether running `client` after the steps of `key` leads to a schedule not seen at this cost or less."""
+        best = self._seen.get((key, client), cost + 1)
+        self._seen[key, client] = min(best, cost)
+        if not is_this_run and self.prune and best <= cost:
             self._repeated += 1
             return False
-        return not is_this
+        return not is_this_run
 
-    def _leave(self, branch: Choices, cost: int, stopped: Footprint | None) -> None:
-        if stopped is None or not self.prune or self._footprints.may_conflict(stopped):
+    def _deviate(self, branch: Choices, cost: int, preempted: Footprint | None) -> None:
+        if preempted is None or not self.prune or self._footprints.may_conflict(preempted):
             self._add(cost, branch)
         else:
-            self._parked.setdefault(stopped, []).append((cost, branch))
+            self._parked.setdefault(preempted, []).append((cost, branch))
 
     def _unpark(self) -> None:
-        """Add the switches that turn out to matter."""
-        for footprint in [one for one in self._parked if self._footprints.may_conflict(one)]:
+        """Add the schedules whose last switch turned out to matter."""
+        for footprint in [parked for parked in self._parked if self._footprints.may_conflict(parked)]:
             for cost, branch in self._parked.pop(footprint):
                 self._add(cost, branch)

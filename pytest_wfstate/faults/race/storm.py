@@ -1,7 +1,7 @@
-"""Storms: workers that are real processes, all at once, one of which is killed now and then and started again.
+"""Storms: workers that are real processes, all running at once, some of which are killed and restarted.
 
-What a worker does is given as orders, one after the other. It says when it begins one and when it is done, through a
-pipe and at once, so that all it had said is known when it dies.
+A worker is given calls to make. It reports when it begins one and when it is done, unbuffered through a pipe, so that
+everything it reported is known when it dies.
 """
 
 from __future__ import annotations
@@ -26,36 +26,37 @@ from pytest_wfstate.faults.real_clock import now
 __tracebackhide__ = True
 
 Program = Callable[[], AbstractContextManager[Callable[[Any], Any]]]
-"""What a worker does with its life: entered when that begins, it gives what does an order and tells what came of it."""
+"""What a worker runs: a context that yields the function which makes a call and returns its outcome."""
 
-NAP = "nap"
-"""The order to do nothing until others have done something; it is not the last one."""
-_NAP_LENGTH = 20  # orders of others
-_BETWEEN_DEATHS = (15, 60)  # orders of all
-_AT_ONCE = 5  # orders of one worker, before others are heard
-_BLINK = 0.002  # seconds at most from what a worker said last to its death
+PAUSE = "pause"
+"""Assigned in place of a call: wait until other workers have made some. It is never the last."""
+_PAUSE_LENGTH = 20  # calls of other workers
+_BETWEEN_DEATHS = (15, 60)  # calls of all workers
+_AT_ONCE = 5  # calls of one worker, before others are looked at
+_KILL_DELAY = 0.002  # seconds at most from a worker's last report to its death
 
 
 class WorkerLost(Exception):
-    """A worker does not come back, or cannot go on. The text says why."""
+    """A worker does not answer, or cannot continue. The text says why."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class TimedCall:
-    """An order that was begun: by whom, in which of its lives, from when to when, and what came of it."""
+    """A call that a worker began: in which of its processes, from when to when, and its outcome."""
 
     worker: int
-    life: int
-    order: Any
+    restarts: int
+    """How often the worker had been restarted before."""
+    call: Any
     begin: float
     end: float
-    """When it was done, or its worker had died."""
+    """When it returned, or its worker had died."""
     outcome: Any = None
     died: bool = False
 
 
 class Storm:
-    """Some workers, each in a process, or all in threads of this one, where nobody can be killed."""
+    """Several workers, each in its own process, or all in threads of this one, which cannot be killed."""
 
     def __init__(
         self, program: Program, workers: int, chance: random.Random, *, deaths: bool, threads: bool, timeout: float
@@ -65,40 +66,40 @@ class Storm:
         self._timeout = timeout
         self._workers = [StormWorker(number, program, in_thread=threads) for number in range(workers)]
         self._next_death = chance.randint(*_BETWEEN_DEATHS)
-        self._deeds: list[TimedCall] = []
+        self._timed_calls: list[TimedCall] = []
         self._disturbed = 0
         self.killed = 0
 
     def round(
         self,
-        orders: Sequence[Sequence[Any]],
+        calls: Sequence[Sequence[Any]],
         first: Sequence[Any] = (),
         disturb: Callable[[], None] | None = None,
     ) -> list[TimedCall]:
-        """Have each worker do its orders, and give all that was done. A new life begins with the orders in `first`.
+        """Have each worker make its calls, and return all that were begun.
 
-        `disturb` is called once: every other time in the midst of it, and else near its end, when hardly anybody
-        comes after who could cover up what was lost.
+        A restarted worker makes the calls in `first` before those it has left. `disturb` is called once: every other
+        time at random, and else near the end, when few calls follow that could hide what was lost.
 
         Raises:
-            Broken: a worker did not come back.
+            WorkerLost: a worker does not answer, or cannot continue.
         """
-        self._deeds = []
-        moment = self._moment(sum(order != NAP for some in orders for order in some)) if disturb else 0
-        for worker, some in zip(self._workers, orders, strict=True):
-            worker.tell(some)
+        self._timed_calls = []
+        moment = self._moment(sum(call != PAUSE for own in calls for call in own)) if disturb else 0
+        for worker, own in zip(self._workers, calls, strict=True):
+            worker.assign(own)
         while any(worker.left for worker in self._workers):
-            for worker in self._who_said_something():
-                deeds = worker.listen()
-                self._deeds += deeds
-                self._next_death -= len(deeds)
+            for worker in self._ready_workers():
+                timed_calls = worker.collect()
+                self._timed_calls += timed_calls
+                self._next_death -= len(timed_calls)
                 if self._deaths and worker.left and self._next_death <= 0:
                     self._kill(worker, first)
-            if disturb and len(self._deeds) >= moment:
+            if disturb and len(self._timed_calls) >= moment:
                 disturb()
                 disturb = None
-            self._wake()
-        return self._deeds
+            self._resume_paused()
+        return self._timed_calls
 
     def close(self) -> None:
         """End all workers."""
@@ -106,47 +107,47 @@ class Storm:
             worker.end()
             worker.pipe.close()
 
-    def _moment(self, orders: int) -> int:
-        """Choose after how many orders all are disturbed."""
+    def _moment(self, calls: int) -> int:
+        """Choose after how many calls to disturb the workers."""
         self._disturbed += 1
-        first = orders - orders // 10 if self._disturbed % 2 else 0
-        return self._chance.randrange(first, max(orders, first + 1))
+        first = calls - calls // 10 if self._disturbed % 2 else 0
+        return self._chance.randrange(first, max(calls, first + 1))
 
-    def _who_said_something(self) -> list[StormWorker]:
+    def _ready_workers(self) -> list[StormWorker]:
         busy = {worker.pipe: worker for worker in self._workers if worker.left}
         ready = connection.wait(list(busy), self._timeout)
         if not ready:
-            at = "; ".join(f"worker {worker.number + 1} in {worker.left[0]}" for worker in busy.values())
-            raise WorkerLost(f"nobody came back in {self._timeout:g} s: {at}")
+            pending = "; ".join(f"worker {worker.number + 1} in {worker.left[0]}" for worker in busy.values())
+            raise WorkerLost(f"no worker answered in {self._timeout:g} s: {pending}")
         return [worker for pipe, worker in busy.items() if pipe in ready]
 
     def _kill(self, worker: StormWorker, first: Sequence[Any]) -> None:
         self._next_death = self._chance.randint(*_BETWEEN_DEATHS)
         self.killed += 1
-        time.sleep(self._chance.random() * _BLINK)
-        self._deeds += worker.die(first)
+        time.sleep(self._chance.random() * _KILL_DELAY)
+        self._timed_calls += worker.kill_and_restart(first)
 
-    def _wake(self) -> None:
-        """Wake up who slept while others did enough; all, if nobody else is left to do anything."""
-        asleep = [worker for worker in self._workers if worker.is_asleep]
-        all_wait = all(worker.is_asleep for worker in self._workers if worker.left)
-        for worker in asleep:
-            if worker.slept_since is None:
-                worker.slept_since = len(self._deeds)
-            if all_wait or len(self._deeds) - worker.slept_since >= _NAP_LENGTH:
-                worker.wake()
+    def _resume_paused(self) -> None:
+        """Resume the workers that paused while others made enough calls; all, if no other has calls left."""
+        paused = [worker for worker in self._workers if worker.is_paused]
+        all_paused = all(worker.is_paused for worker in self._workers if worker.left)
+        for worker in paused:
+            if worker.paused_since is None:
+                worker.paused_since = len(self._timed_calls)
+            if all_paused or len(self._timed_calls) - worker.paused_since >= _PAUSE_LENGTH:
+                worker.resume()
 
 
 class StormWorker:
-    """A worker, seen from the test."""
+    """A worker, as the test sees it."""
 
     def __init__(self, number: int, program: Program, *, in_thread: bool) -> None:
         self.number = number
-        self.life = 0
+        self.restarts = 0
         self.left: deque[Any] = deque()
-        """Orders that are not done."""
-        self.is_asleep = False
-        self.slept_since: int | None = None
+        """Calls that have not returned."""
+        self.is_paused = False
+        self.paused_since: int | None = None
         self._begun: float | None = None
         self._program = program
         self._in_thread = in_thread
@@ -154,59 +155,59 @@ class StormWorker:
         self._is_dead = False
         self._start()
 
-    def tell(self, orders: Sequence[Any]) -> None:
-        """Give it orders."""
-        self.left.extend(orders)
-        self._send(list(orders))
+    def assign(self, calls: Sequence[Any]) -> None:
+        """Assign it calls to make."""
+        self.left.extend(calls)
+        self._send(list(calls))
 
-    def wake(self) -> None:
-        """Let it go on."""
-        self.is_asleep, self.slept_since = False, None
-        self._send("wake")
+    def resume(self) -> None:
+        """End its pause."""
+        self.is_paused, self.paused_since = False, None
+        self._send("resume")
 
-    def listen(self) -> list[TimedCall]:
-        """Hear what it has said, and give the orders that it has done.
+    def collect(self) -> list[TimedCall]:
+        """Read its reports, and return the calls that have returned.
 
         Raises:
-            Broken: it cannot go on.
+            WorkerLost: it cannot continue.
         """
-        deeds: list[TimedCall] = []
+        timed_calls: list[TimedCall] = []
         try:
-            while self.pipe.poll() and (len(deeds) < _AT_ONCE or self._is_dead):
-                deeds += self._heard(*loads(self.pipe.recv_bytes()))
+            while self.pipe.poll() and (len(timed_calls) < _AT_ONCE or self._is_dead):
+                timed_calls += self._received(*loads(self.pipe.recv_bytes()))
         except (EOFError, ConnectionResetError):
             if not self._is_dead:
-                raise WorkerLost(f"the process of worker {self.number + 1} has ended in {self.left[0]}") from None
-        return deeds
+                raise WorkerLost(f"the process of worker {self.number + 1} exited during {self.left[0]}") from None
+        return timed_calls
 
-    def _heard(self, what: str, at: float, value: Any) -> list[TimedCall]:
-        if what == "broken":
-            raise WorkerLost(f"worker {self.number + 1} cannot go on:\n{value}")
-        if what == "done":
-            return [self._deed(at, value)]
-        if what == "begin":
-            self._begun = at
+    def _received(self, event: str, when: float, value: Any) -> list[TimedCall]:
+        if event == "lost":
+            raise WorkerLost(f"worker {self.number + 1} cannot continue:\n{value}")
+        if event == "done":
+            return [self._end_call(when, value)]
+        if event == "begin":
+            self._begun = when
         else:
             self.left.popleft()
-            self.is_asleep = True
+            self.is_paused = True
         return []
 
-    def die(self, first: Sequence[Any]) -> list[TimedCall]:
-        """Kill it, and let a new life begin; give what it had done, and the order in the middle of which it died."""
+    def kill_and_restart(self, first: Sequence[Any]) -> list[TimedCall]:
+        """Kill and restart it; return the calls that had returned, and the one it died in."""
         self.end()
-        deeds = self.listen()
+        timed_calls = self.collect()
         self.pipe.close()
         if self._begun is not None:
-            deeds.append(self._deed(now(), died=True))
-        left = [order for order in self.left if order != NAP]
+            timed_calls.append(self._end_call(now(), died=True))
+        left = [call for call in self.left if call != PAUSE]
         self.left.clear()
-        self.is_asleep, self.slept_since, self.life = False, None, self.life + 1
+        self.is_paused, self.paused_since, self.restarts = False, None, self.restarts + 1
         self._start()
-        self.tell([*first, *left])
-        return deeds
+        self.assign([*first, *left])
+        return timed_calls
 
     def end(self) -> None:
-        """End it. A thread is asked to."""
+        """Kill its process. A thread is asked to end."""
         if self._in_thread:
             self._send(None)
             self._thread.join(1.0)
@@ -216,60 +217,60 @@ class StormWorker:
             os.waitpid(self._pid, 0)
         self._is_dead = True
 
-    def _deed(self, end: float, outcome: Any = None, *, died: bool = False) -> TimedCall:
+    def _end_call(self, end: float, outcome: Any = None, *, died: bool = False) -> TimedCall:
         begin, self._begun = self._begun or end, None
-        order = self.left.popleft()
-        return TimedCall(self.number, self.life, order, begin, end, outcome, died)
+        call = self.left.popleft()
+        return TimedCall(self.number, self.restarts, call, begin, end, outcome, died)
 
     def _start(self) -> None:
         self._is_dead = False
         self.pipe, theirs = connection.Pipe()
         if self._in_thread:
-            self._thread = threading.Thread(target=_StormProcess(theirs, self._program).live, daemon=True)
+            self._thread = threading.Thread(target=_StormProcess(theirs, self._program).serve, daemon=True)
             self._thread.start()
             return
         self._pid = fork()
         if self._pid == 0:
             try:
                 self.pipe.close()
-                _StormProcess(theirs, self._program).live()
+                _StormProcess(theirs, self._program).serve()
             finally:
                 os._exit(0)
         theirs.close()
 
     def _send(self, value: Any) -> None:
-        with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # it has died: that is seen when it is heard
+        with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # it has died, which `collect` notices
             self.pipe.send_bytes(dumps(value))
 
 
 class _StormProcess:
-    """A worker from the inside."""
+    """A worker, from inside."""
 
     def __init__(self, pipe: connection.Connection, program: Program) -> None:
         self._pipe = pipe
         self._program = program
 
-    def live(self) -> None:
-        """Do what it is told until it is told nothing."""
+    def serve(self) -> None:
+        """Make the calls that it is given, until it is asked to end."""
         try:
             with self._program() as do:
-                while (orders := loads(self._pipe.recv_bytes())) is not None:
-                    for order in orders:
-                        self._follow(order, do)
+                while (calls := loads(self._pipe.recv_bytes())) is not None:
+                    for call in calls:
+                        self._make_call(call, do)
         except (EOFError, BrokenPipeError, ConnectionResetError):
             return  # the test has ended
-        except WorkerLost as broken:
-            self._say("broken", str(broken))
+        except WorkerLost as lost:
+            self._report("lost", str(lost))
         except BaseException:
-            self._say("broken", traceback.format_exc())
+            self._report("lost", traceback.format_exc())
 
-    def _follow(self, order: Any, do: Callable[[Any], Any]) -> None:
-        if order == NAP:
-            self._say("nap")
+    def _make_call(self, call: Any, do: Callable[[Any], Any]) -> None:
+        if call == PAUSE:
+            self._report("pause")
             self._pipe.recv_bytes()
             return
-        self._say("begin")
-        self._say("done", do(order))
+        self._report("begin")
+        self._report("done", do(call))
 
-    def _say(self, what: str, value: Any = None) -> None:
-        self._pipe.send_bytes(dumps((what, now(), value)))
+    def _report(self, event: str, value: Any = None) -> None:
+        self._pipe.send_bytes(dumps((event, now(), value)))

@@ -1,7 +1,7 @@
-"""Tasks: async clients on one event loop, which take turns where they await something, and nowhere else.
+"""Tasks: async clients on one event loop, which can be preempted where they await something, and nowhere else.
 
-So is an async store used by most. What it does between two awaits nobody can interrupt; but what it has looked at
-before an await may be otherwise after it.
+This is how an async store is mostly used. Nothing interrupts what it does between two awaits; but what it has read
+before an await may have changed after it.
 """
 
 from __future__ import annotations
@@ -17,24 +17,24 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from pytest_wfstate.faults.race.schedule import (
+    MAX_STEPS,
+    OTHER_THREAD,
     PROGRESS,
     Access,
     ClientFailed,
     ClientProgress,
     ScheduleRun,
+    ScheduleStep,
     Stuck,
-    Turn,
 )
-from pytest_wfstate.faults.race.stepping import UnderTest
-from pytest_wfstate.faults.race.thread_scheduler import MEMORY, Abandoned, abandon, place
+from pytest_wfstate.faults.race.stop_points import UnderTest
+from pytest_wfstate.faults.race.thread_scheduler import MEMORY, Abandoned, abandon, innermost_line, place
 from pytest_wfstate.faults.replay_id import Choices
 from pytest_wfstate.faults.source import SourceLine
 
 __tracebackhide__ = True
 
-_MOST = 10_000  # turns of one client in one schedule
-_NAPS = 3  # times that a client wakes up before somebody else has done something
-_HANDED_ON = "work that is handed to another thread"
+_MAX_NAPS = 3  # sleeps of a client in a row, before another that can run is preferred
 _SOCKET = "a socket"
 _WAKES_SLEEPER = asyncio.futures._set_result_unless_cancelled  # type: ignore[attr-defined]
 _EventLoop: Any = asyncio.SelectorEventLoop
@@ -53,14 +53,14 @@ class Tasks:
         """What the clients of the last schedule shared."""
 
     def run(self, choices: Choices, *, lines: bool = False) -> ScheduleRun:  # noqa: ARG002 - it has them always
-        """Follow `choices`, and then let whoever runs run on as long as possible.
+        """Follow `choices`, then run on without preemption.
 
         Raises:
             BaseException: whatever `setup` raised.
         """
         if not self._is_rehearsed:
             self._is_rehearsed = True
-            rehearsal = self._follow(())  # what is imported, compiled or cached only once is so now
+            rehearsal = self._follow(())  # does what happens only once: imports, compilation, caches
             if rehearsal.stuck and not choices:
                 return rehearsal
         return self._follow(choices)
@@ -69,61 +69,61 @@ class Tasks:
         """Do nothing: each schedule has ended its clients."""
 
     def _follow(self, choices: Choices) -> ScheduleRun:
-        steered = ScheduledLoop(len(self._clients), choices, self._under_test)
-        failed: list[BaseException] = []
-        # In a thread of its own: an event loop may run in this one, and a client that hangs hangs there.
-        thread = threading.Thread(target=self._race, args=(steered, failed), name="wfstate-tasks", daemon=True)
+        loop = ScheduledLoop(len(self._clients), choices, self._under_test)
+        errors: list[BaseException] = []
+        # In its own thread: an event loop may run in this one, and a client may hang.
+        thread = threading.Thread(target=self._run_loop, args=(loop, errors), name="wfstate-tasks", daemon=True)
         thread.start()
         seen = 0
         while thread.is_alive():
             thread.join(self._timeout)
-            if thread.is_alive() and seen == len(steered.run.turns):
-                steered.hangs(thread.ident or 0)
+            if thread.is_alive() and seen == len(loop.run.steps):
+                loop.report_hang(thread.ident or 0)
                 break
-            seen = len(steered.run.turns)
-        if failed:
-            raise failed[0]
-        return steered.run
+            seen = len(loop.run.steps)
+        if errors:
+            raise errors[0]
+        return loop.run
 
-    def _race(self, steered: ScheduledLoop, failed: list[BaseException]) -> None:
+    def _run_loop(self, loop: ScheduledLoop, errors: list[BaseException]) -> None:
         try:
-            with asyncio.Runner(loop_factory=lambda: steered) as runner:
-                runner.run(self._all(steered))
+            with asyncio.Runner(loop_factory=lambda: loop) as runner:
+                runner.run(self._run_clients(loop))
         except BaseException as error:
-            if not steered.run.stuck:  # else it is how its tasks were ended
-                failed.append(error)
+            if not loop.run.stuck:  # else this is how its tasks were cancelled
+                errors.append(error)
 
-    async def _all(self, steered: ScheduledLoop) -> None:
-        self.shared = await _given(self._setup())
+    async def _run_clients(self, loop: ScheduledLoop) -> None:
+        self.shared = await _resolved(self._setup())
         self._under_test.include(self.shared)
-        tasks = [self._task(steered, number) for number in range(len(self._clients))]
+        tasks = [self._task(loop, number) for number in range(len(self._clients))]
         try:
             await asyncio.wait(tasks)
         finally:
-            steered.is_over = True
+            loop.is_over = True
             for task in tasks:
                 task.cancel()
 
-    def _task(self, steered: ScheduledLoop, number: int) -> asyncio.Task[None]:
+    def _task(self, loop: ScheduledLoop, number: int) -> asyncio.Task[None]:
         context = contextvars.copy_context()
-        context.run(PROGRESS.set, steered.progress[number])
-        return steered.create_task(self._client(steered, number), context=context)  # type: ignore[no-any-return]
+        context.run(PROGRESS.set, loop.progress[number])
+        return loop.create_task(self._client(loop, number), context=context)  # type: ignore[no-any-return]
 
-    async def _client(self, steered: ScheduledLoop, number: int) -> None:
+    async def _client(self, loop: ScheduledLoop, number: int) -> None:
         try:
-            result = await _given(self._clients[number](self.shared))
+            result = await _resolved(self._clients[number](self.shared))
         except Abandoned:
             raise
         except BaseException as error:
             result = ClientFailed(error, traceback.format_exc())
-        steered.finish(number, result)
+        loop.finish(number, result)
 
 
 class ScheduledLoop(_EventLoop):  # type: ignore[misc]  # it has more members than are documented
-    """An event loop that runs a step of a client's task only when it is that client's turn, and whose time never waits.
+    """An event loop that runs a client's task only when the schedule says so, and whose time never waits.
 
-    Whose a step is tells the context that it runs in, so the tasks that a client makes are that client too. Whatever
-    is of no client, such as the store's own tasks, goes on at once.
+    A callback belongs to the client in whose context it runs, so the tasks that a client makes are part of it. What
+    belongs to no client, such as the store's own tasks, runs at once.
     """
 
     def __init__(self, clients: int, choices: Choices, is_under_test: Callable[[str], bool]) -> None:
@@ -135,42 +135,42 @@ class ScheduledLoop(_EventLoop):  # type: ignore[misc]  # it has more members th
         self._choices = choices
         self._is_under_test = is_under_test
         self._left = set(range(clients))
-        self._steps: list[deque[asyncio.Handle]] = [deque() for _ in range(clients)]
+        self._pending: list[deque[asyncio.Handle]] = [deque() for _ in range(clients)]
         self._tasks: dict[int, asyncio.Task[Any]] = {}
-        self._woken: int | None = None
+        self._awake: int | None = None
         self._naps: dict[int, int] = {}
         self._now = 0.0
         self._threads = set(threading.enumerate())
 
     def time(self) -> float:
-        """Give the time, which goes by only when it must."""
+        """Return the loop's time, which advances only when it must."""
         return self._now
 
     def finish(self, client: int, result: Any) -> None:
-        """Say that a client has come to its end."""
+        """Record the result of a client that has finished."""
         if not self.is_over:
             self._left.discard(client)
             self.run.results[client] = result
 
-    def hangs(self, thread: int) -> None:
-        """Say that the client that goes on does not come back."""
+    def report_hang(self, thread: int) -> None:
+        """End a schedule whose running client does not return to the loop."""
         client = self.run.choices[-1] if self.run.choices else 0
-        line = self._line_of(sys._current_frames().get(thread))
-        where = f", and is at {place(line)}: {line.text}" if line else ""
-        why = f"client {client + 1} did not come to its next await, or to its end, in time{where}"
+        line = innermost_line(sys._current_frames().get(thread), self._is_under_test)
+        where = f". It is at {place(line)}: {line.text}" if line else ""
+        why = f"client {client + 1} neither reached an await nor finished in time{where}"
         self.run.stuck = self.run.stuck or why
         self.is_over = True
         abandon(thread)
 
     def run_in_executor(self, executor: Any, func: Callable[..., Any], *args: Any) -> Any:  # noqa: ARG002
-        """Have the work of another thread done in a turn of its own, as a whole."""
+        """Run the work of another thread as one step."""
         future = self.create_future()
-        handle = asyncio.Handle(self._work, (future, func, args), self, contextvars.copy_context())
+        handle = asyncio.Handle(self._run_work, (future, func, args), self, contextvars.copy_context())
         client = self._client_of(handle)
-        (self._ready if client is None else self._steps[client]).append(handle)
+        (self._ready if client is None else self._pending[client]).append(handle)
         return future
 
-    def _work(self, future: asyncio.Future[Any], func: Callable[..., Any], args: tuple[Any, ...]) -> None:
+    def _run_work(self, future: asyncio.Future[Any], func: Callable[..., Any], args: tuple[Any, ...]) -> None:
         asyncio._set_running_loop(None)  # as in another thread
         try:
             result, error = func(*args), None
@@ -193,59 +193,60 @@ class ScheduledLoop(_EventLoop):  # type: ignore[misc]  # it has more members th
         task = getattr(callback, "__self__", None)
         if client is not None and isinstance(task, asyncio.Task):
             self._tasks[client] = task
-            self._steps[client].append(self._ready.pop())
+            self._pending[client].append(self._ready.pop())
         return handle
 
     def _client_of(self, handle: Any) -> int | None:
-        """Tell whose a step is."""
+        """Return the client that a callback belongs to."""
         progress = None if self.is_over else handle._context.get(PROGRESS)
-        return next((number for number, one in enumerate(self.progress) if one is progress), None)
+        return next((number for number, candidate in enumerate(self.progress) if candidate is progress), None)
 
     def _run_once(self) -> None:
         if not self._ready and not self._stopping:
             try:
-                self._choose()
+                self._make_ready()
             except Stuck as stuck:
                 self.run.stuck = str(stuck)
-                self._let_go()
+                self._cancel_all()
         super()._run_once()
 
-    def _pass_time(self) -> bool:
-        """Let time go by until something happens, if anything will."""
+    def _skip_time(self) -> bool:
+        """Advance the time to the next timer; return whether there is one."""
         if self._scheduled:
             self._now = max(self._now, min(timer._when for timer in self._scheduled))
         return bool(self._scheduled)
 
-    def _choose(self) -> None:
-        """Make the step ready that is next, or let time go by."""
-        for steps in self._steps:
-            while steps and steps[0].cancelled():
-                steps.popleft()
-        if self._woken is not None:
-            woken, self._woken = self._woken, None
-            if self._steps[woken]:
-                self._ready.append(self._steps[woken].popleft())
+    def _make_ready(self) -> None:
+        """Make the next step ready, or advance the time."""
+        for handles in self._pending:
+            while handles and handles[0].cancelled():
+                handles.popleft()
+        if self._awake is not None:
+            awake, self._awake = self._awake, None
+            if self._pending[awake]:
+                self._ready.append(self._pending[awake].popleft())
                 return
-        able = self._able()
-        if able:
-            self._go(able)
-        elif self._pass_time() or self.is_over:
+        runnable = self._runnable()
+        if runnable:
+            self._step(runnable)
+        elif self._skip_time() or self.is_over:
             return
         elif len(self._selector.get_map()) > 1:  # one is the loop's own
-            self._cannot_see(_SOCKET)
+            self._note_unseen(_SOCKET)
         else:
             if set(threading.enumerate()) - self._threads - {threading.current_thread()}:
-                self._cannot_see(_HANDED_ON)
-            raise Stuck(self._deadlock())
+                self._note_unseen(OTHER_THREAD)
+            raise Stuck(self._describe_deadlock())
 
-    def _able(self) -> tuple[int, ...]:
+    def _runnable(self) -> tuple[int, ...]:
         sleeping = self._sleeping().keys() & self._left
-        able = {client for client in self._left if self._steps[client] or client in sleeping}
-        # Who sleeps again and again waits for what somebody else is to do.
-        return tuple(sorted(able - {client for client in sleeping if self._naps.get(client, 0) >= _NAPS} or able))
+        runnable = {client for client in self._left if self._pending[client] or client in sleeping}
+        # A client that sleeps again and again waits for another.
+        retrying = {client for client in sleeping if self._naps.get(client, 0) >= _MAX_NAPS}
+        return tuple(sorted(runnable - retrying or runnable))
 
     def _sleeping(self) -> dict[int, float]:
-        """Tell who sleeps, and until when."""
+        """Return the clients that sleep, and until when."""
         sleeping: dict[int, float] = {}
         for timer in self._scheduled:
             client = self._client_of(timer)
@@ -253,67 +254,63 @@ class ScheduledLoop(_EventLoop):  # type: ignore[misc]  # it has more members th
                 sleeping[client] = min(timer._when, sleeping.get(client, timer._when))
         return sleeping
 
-    def _go(self, able: tuple[int, ...]) -> None:
-        run, turn = self.run, len(self.run.choices)
-        going_on = run.choices[-1] if turn else 0
-        client = self._choices[turn] if turn < len(self._choices) else going_on
-        if client not in able:
-            run.diverged |= turn < len(self._choices)
-            client = able[0]
-        if self.progress[client].taken >= _MOST:
-            raise Stuck(f"client {client + 1} took {_MOST:,} turns and did not come to its end")
-        if self._steps[client]:
-            handle: Any = self._steps[client].popleft()
+    def _step(self, runnable: tuple[int, ...]) -> None:
+        run, position = self.run, len(self.run.choices)
+        last = run.choices[-1] if position else 0
+        client = self._choices[position] if position < len(self._choices) else last
+        if client not in runnable:
+            run.diverged |= position < len(self._choices)
+            client = runnable[0]
+        if self.progress[client].steps >= MAX_STEPS:
+            raise Stuck(f"client {client + 1} made {MAX_STEPS:,} steps without finishing")
+        if self._pending[client]:
+            handle: Any = self._pending[client].popleft()
             self._ready.append(handle)
-            kind = "thread" if handle._callback == self._work else "await" if self.progress[client].taken else "start"
+            resumed = "await" if self.progress[client].steps else "start"
+            kind = "thread" if handle._callback == self._run_work else resumed
         else:
-            self._woken, self._now, kind = client, max(self._now, self._sleeping()[client]), "sleep"
+            self._awake, self._now, kind = client, max(self._now, self._sleeping()[client]), "sleep"
         self._naps = {client: self._naps.get(client, 0) + (kind == "sleep")}
-        self.progress[client].taken += 1
+        self.progress[client].steps += 1
         line = self._line(client)
-        run.turns.append(Turn(client, Access(kind, place(line), line, writes=MEMORY)))
+        run.steps.append(ScheduleStep(client, Access(kind, place(line), line, writes=MEMORY)))
         run.choices.append(client)
-        run.enabled.append(able)
+        run.enabled.append(runnable)
 
-    def _let_go(self) -> None:
-        """Let all go on at once, to be ended."""
+    def _cancel_all(self) -> None:
+        """Cancel all tasks, and let them run to their end."""
         self.is_over = True
-        for steps in self._steps:
-            self._ready.extend(steps)
-            steps.clear()
+        for handles in self._pending:
+            self._ready.extend(handles)
+            handles.clear()
         for task in asyncio.all_tasks(self):
             task.cancel()
 
-    def _cannot_see(self, what: str) -> None:
+    def _note_unseen(self, what: str) -> None:
         if what not in self.run.unseen:
             self.run.unseen.append(what)
 
-    def _deadlock(self) -> str:
+    def _describe_deadlock(self) -> str:
         if not self._tasks:
-            return "setup does not come to its end: it waits for what nobody does"
+            return "setup does not finish: it waits for something that never happens"
         each = "; ".join(
             f"client {client + 1} waits at {place(line)}: {line.text}" if line else f"client {client + 1} waits"
             for client in sorted(self._left)
             for line in [self._line(client)]
         )
-        return f"a deadlock: {each}"
+        return f"deadlock: {each}"
 
     def _line(self, client: int) -> SourceLine | None:
-        """Give the line at which a client goes on: the innermost of its task, in the code under test."""
+        """Return the line at which a client resumes: the innermost of its task, in the code under test."""
         coroutine: Any = self._tasks[client].get_coro()
-        found = None
+        line = None
         while inspect.iscoroutine(coroutine) and coroutine.cr_frame is not None:
             frame = coroutine.cr_frame
             if self._is_under_test(frame.f_code.co_filename):
-                found = SourceLine(frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_name)
+                line = SourceLine(frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_name)
             coroutine = coroutine.cr_await
-        return found
-
-    def _line_of(self, frame: Any) -> SourceLine | None:
-        while frame is not None and not self._is_under_test(frame.f_code.co_filename):
-            frame = frame.f_back
-        return SourceLine(frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_name) if frame else None
+        return line
 
 
-async def _given(result: Any) -> Any:
+async def _resolved(result: Any) -> Any:
     return await result if inspect.isawaitable(result) else result

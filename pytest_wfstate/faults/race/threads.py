@@ -1,7 +1,7 @@
-"""Threads: clients that share an object in memory, and take turns at every line or every opcode of its code.
+"""Threads: clients that share an object in memory, and can be preempted before every line or opcode of its code.
 
-A line reads and writes in one go what other threads may change in between, so lines alone miss `self.n += 1`; opcodes
-miss nothing, but there are many. So the one is for few preemptions, and the other for more.
+A line reads and writes in one step what other threads may change in between, so lines alone miss `self.n += 1`.
+Opcodes miss nothing, but there are many: use them with few preemptions, and lines with more.
 """
 
 from __future__ import annotations
@@ -15,20 +15,21 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from pytest_wfstate.faults.drive import call
-from pytest_wfstate.faults.race.blocking import Waits
-from pytest_wfstate.faults.race.module_locks import OldLocks
+from pytest_wfstate.faults.race.blocking import BlockingPatches
+from pytest_wfstate.faults.race.module_locks import ModuleLocks
 from pytest_wfstate.faults.race.schedule import PROGRESS, ClientFailed, ScheduleRun
-from pytest_wfstate.faults.race.stepping import By, Spots, UnderTest, stepping
-from pytest_wfstate.faults.race.thread_scheduler import Abandoned, ScheduledThread, ThreadScheduler, here
+from pytest_wfstate.faults.race.stepping import stepping
+from pytest_wfstate.faults.race.stop_points import Granularity, StopPoints, UnderTest
+from pytest_wfstate.faults.race.thread_scheduler import Abandoned, ScheduledThread, ThreadScheduler, current
 from pytest_wfstate.faults.replay_id import Choices
 
 __tracebackhide__ = True
 
 
 class Threads:
-    """Clients in threads of this process, and what they share: `setup()` makes it, anew for every schedule.
+    """Clients in threads of this process, and what they share: `setup()` makes it again for every schedule.
 
-    A client is called with what `setup` gave. An async one runs on an event loop of its own.
+    A client is called with what `setup` returned. Async clients each run on their own event loop.
     """
 
     def __init__(
@@ -37,50 +38,52 @@ class Threads:
         clients: Sequence[Callable[[Any], Any]],
         timeout: float = 30,
         *,
-        by: By = "line",
+        by: Granularity = "line",
     ) -> None:
         self._setup = setup
         self._clients = clients
         self._timeout = timeout
         self._under_test = UnderTest()
-        self._stepping = stepping(Spots(by, self._under_test))
-        self._waits = Waits()
-        self._old_locks = OldLocks(self._under_test, [setup, *clients])
+        self._stepping = stepping(StopPoints(by, self._under_test))
+        self._blocking = BlockingPatches()
+        self._module_locks = ModuleLocks(self._under_test, [setup, *clients])
         self._is_rehearsed = False
         self.shared: Any = None
         """What the clients of the last schedule shared."""
 
     def run(self, choices: Choices, *, lines: bool = False) -> ScheduleRun:  # noqa: ARG002 - it has them always
-        """Follow `choices`, and then let whoever runs run on as long as possible."""
-        self._waits.replace()
+        """Follow `choices`, then run on without preemption."""
+        self._blocking.replace()
         if not self._is_rehearsed:
             self._is_rehearsed = True
-            rehearsal = self._follow(())  # what is imported, compiled or cached only once is so now
+            rehearsal = self._follow(())  # does what happens only once: imports, compilation, caches
             if rehearsal.stuck and not choices:
                 return rehearsal
         return self._follow(choices)
 
     def close(self) -> None:
-        """Put back all that was replaced. Clients that hang are left to themselves."""
+        """Put back everything that was replaced. Clients that hang keep their threads."""
         self._stepping.off()
-        self._waits.restore()
+        self._blocking.restore()
 
     def _follow(self, choices: Choices) -> ScheduleRun:
         scheduler = ThreadScheduler(len(self._clients), choices, self._under_test)
-        self._old_locks.replace(scheduler)
+        self._module_locks.replace(scheduler)
         try:
             self._race_all(scheduler)
         finally:
-            self._old_locks.restore()
-        return scheduler.let_go()
+            self._module_locks.restore()
+        return scheduler.take_run()
 
     def _race_all(self, scheduler: ThreadScheduler) -> None:
-        self.shared = self._made(scheduler)
+        self.shared = self._make_shared(scheduler)
         self._under_test.include(self.shared)
-        threads = [self._thread(thread, client) for thread, client in zip(scheduler.racers, self._clients, strict=True)]
+        threads = [
+            self._thread(thread, client) for thread, client in zip(scheduler.threads, self._clients, strict=True)
+        ]
         self._stepping.on()
         collects = gc.isenabled()
-        gc.disable()  # what it finds to finalize, and when, is not the same twice
+        gc.disable()  # what it finalizes, and when, differs from run to run
         try:
             for thread in threads:
                 thread.start()
@@ -91,30 +94,30 @@ class Threads:
         for thread in threads:
             thread.join(0 if scheduler.run.stuck else self._timeout)
 
-    def _made(self, scheduler: ThreadScheduler) -> Any:
-        """Make what is shared, with locks that take turns."""
-        here.scheduler = scheduler
+    def _make_shared(self, scheduler: ThreadScheduler) -> Any:
+        """Make the shared object, with scheduled locks."""
+        current.scheduler = scheduler
         try:
-            made = self._setup()
+            shared = self._setup()
         finally:
-            here.scheduler = None
-        return _awaited(made, scheduler) if inspect.isawaitable(made) else made
+            current.scheduler = None
+        return _awaited(shared, scheduler) if inspect.isawaitable(shared) else shared
 
     def _thread(self, thread: ScheduledThread, client: Callable[[Any], Any]) -> threading.Thread:
         name = f"wfstate-client-{thread.number + 1}"
         return threading.Thread(target=self._race, args=(thread, client, self.shared), name=name, daemon=True)
 
     def _race(self, thread: ScheduledThread, client: Callable[[Any], Any], shared: Any) -> None:
-        thread.thread = threading.get_ident()
+        thread.ident = threading.get_ident()
         try:
-            thread.stand_by()
+            thread.wait_until_scheduled()
             thread.scheduler.finish(thread, self._result(thread, client, shared))
         except Abandoned:
             return
 
     def _result(self, thread: ScheduledThread, client: Callable[[Any], Any], shared: Any) -> Any:
         PROGRESS.set(thread.progress)
-        here.scheduler, here.client = thread.scheduler, thread
+        current.scheduler, current.client = thread.scheduler, thread
         self._stepping.enter()
         try:
             return call(client, shared)
@@ -124,27 +127,27 @@ class Threads:
             return ClientFailed(error, traceback.format_exc())
         finally:
             self._stepping.leave()
-            here.scheduler, here.client = None, None
+            current.scheduler, current.client = None, None
 
 
-def _awaited(made: Any, scheduler: ThreadScheduler) -> Any:
-    """Wait for what an async setup makes, in a thread of its own: an event loop may be running in this one."""
-    given: list[Any] = []
+def _awaited(shared: Any, scheduler: ThreadScheduler) -> Any:
+    """Wait for the result of an async setup, in its own thread: an event loop may be running in this one."""
+    outcome: list[Any] = []
 
     async def wait() -> Any:
-        return await made
+        return await shared
 
     def run() -> None:
-        here.scheduler = scheduler
+        current.scheduler = scheduler
         try:
-            given.extend((asyncio.run(wait()), None))
+            outcome.extend((asyncio.run(wait()), None))
         except BaseException as error:
-            given.extend((None, error))
+            outcome.extend((None, error))
 
     thread = threading.Thread(target=run, name="wfstate-setup", daemon=True)
     thread.start()
     thread.join()
-    value, error = given
+    value, error = outcome
     if error is not None:
         raise error
     return value

@@ -17,7 +17,7 @@ from typing import Any
 from pytest_wfstate.contracts.base import Call
 from pytest_wfstate.engine.handles import Handles
 from pytest_wfstate.engine.script import RESTART, ScriptRun
-from pytest_wfstate.faults.race.schedule import turns_taken
+from pytest_wfstate.faults.race.schedule import steps_taken
 from pytest_wfstate.faults.race.schedules import ClientDied
 from pytest_wfstate.faults.race.schedules import Outcome as Ended
 from pytest_wfstate.faults.race.storm import Storm, TimedCall
@@ -145,9 +145,9 @@ class RaceRun:
             made = Results()
             with self._context.handles(home) as handles:
                 for call in calls:
-                    begin = turns_taken()
+                    begin = steps_taken()
                     outcome = handles.outcome(WORKER, call)
-                    made.append(MadeCall(call, outcome, begin, turns_taken()))
+                    made.append(MadeCall(call, outcome, begin, steps_taken()))
                     self._ack(made[-1])
             return made
 
@@ -179,7 +179,7 @@ class RaceRun:
             result = ended.results[number]
             if isinstance(result, BaseException) and not isinstance(result, ClientDied):
                 raise result
-            steps = [at for at, turn in enumerate(ended.turns) if turn.client == number]
+            steps = [at for at, step in enumerate(ended.steps) if step.client == number]
             entries += [_entry(f"client {number + 1}", made, steps) for made in acked]
             if len(acked) < len(calls):
                 last = acked[-1].end if acked else 0
@@ -224,5 +224,5 @@ def _entry(client: str, made: MadeCall, steps: Sequence[int]) -> Entry:
 
 
 def _entry_of_timed_call(timed: TimedCall) -> Entry:
-    _, call = timed.order
+    _, call = timed.call
     return Entry(f"client {timed.worker + 1}", call.name, call.args, timed.begin, timed.end, timed.outcome)

@@ -122,7 +122,7 @@ class RefusesAll(RedisResumeStore):
 
 
 def test_an_error_is_not_put_down_to_a_server_that_was_there(redis_server: Server) -> None:
-    told = r"a call ended in an error, with nothing in its way but others, and the server was there:\n.* save\("
+    told = r"A call failed although its worker was not killed and its server was up:\n.* save\("
 
     def open_store(home: Path) -> RefusesAll:
         return RefusesAll(redis_server.url, home.name)

@@ -1,4 +1,4 @@
-"""What the tests of threads that race share: counters, and all schedules of some clients."""
+"""Shared by the tests of clients in memory: counters, and all schedules of some clients."""
 
 from __future__ import annotations
 
@@ -7,9 +7,10 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-from pytest_wfstate.faults.race.schedule import ScheduleRun
+from pytest_wfstate.faults.race.schedule import Clients, ScheduleRun
+from pytest_wfstate.faults.race.schedules import By
 from pytest_wfstate.faults.race.search import ScheduleSearch
-from pytest_wfstate.faults.race.stepping import By
+from pytest_wfstate.faults.race.tasks import Tasks
 from pytest_wfstate.faults.race.threads import Threads
 
 Client = Callable[[Any], Any]
@@ -23,14 +24,15 @@ def explored(
     timeout: float = 20,
     seen: Callable[[Any], Any] = lambda shared: shared,
 ) -> list[tuple[ScheduleRun, Any]]:
-    """Run all schedules; give each with what is to be seen of the shared object then."""
-    threads = Threads(setup, clients, timeout, by=by)
-    with contextlib.closing(threads):
-        return [(run, seen(threads.shared)) for run in ScheduleSearch(threads, preemptions)]
+    """Run all schedules; return each with what `seen` returns of the shared object."""
+    raced: Clients = Tasks(setup, clients, timeout) if by == "await" else Threads(setup, clients, timeout, by=by)
+    with contextlib.closing(raced):
+        return [(run, seen(raced.shared)) for run in ScheduleSearch(raced, preemptions)]
 
 
-def results(found: list[tuple[ScheduleRun, Any]]) -> set[tuple[Any, ...]]:
-    return {tuple(run.results[client] for client in sorted(run.results)) for run, _ in found}
+def results(runs: list[tuple[ScheduleRun, Any]]) -> set[tuple[Any, ...]]:
+    assert not any(run.stuck or run.diverged or run.unseen for run, _ in runs)
+    return {tuple(run.results[client] for client in sorted(run.results)) for run, _ in runs}
 
 
 class Counter:
@@ -61,6 +63,6 @@ class LockedCounter(Counter):
 
 
 def counted(setup: Callable[[], Any], client: Client, by: By, preemptions: int) -> set[int]:
-    found = explored(setup, client, client, by=by, preemptions=preemptions, seen=lambda counter: counter.n)
-    assert not any(run.diverged or run.stuck for run, _ in found)
-    return {n for _, n in found}
+    runs = explored(setup, client, client, by=by, preemptions=preemptions, seen=lambda counter: counter.n)
+    assert not any(run.diverged or run.stuck for run, _ in runs)
+    return {n for _, n in runs}

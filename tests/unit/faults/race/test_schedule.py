@@ -1,4 +1,4 @@
-"""Every way in which processes take turns at their file operations: what is found, and what is left out."""
+"""Schedules of processes: what they find, what they report, and what is pruned."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ from pytest_wfstate.faults.race.schedule import (
     ClientFailed,
     Killed,
     ScheduleRun,
+    ScheduleStep,
     TraceKeys,
-    Turn,
     preemptions,
-    turns_taken,
+    steps_taken,
 )
 from pytest_wfstate.faults.race.search import ScheduleSearch
 from pytest_wfstate.faults.replay_id import death_of
@@ -35,9 +35,9 @@ Client = Callable[[Path], Any]
 
 @pytest.fixture
 def home() -> Iterator[Home]:
-    with memory_home() as made:
-        (made.path / "n").write_text("0")
-        yield made
+    with memory_home() as home:
+        (home.path / "n").write_text("0")
+        yield home
 
 
 def explored(
@@ -46,19 +46,19 @@ def explored(
     preemptions: int = 2,
     prune: bool = True,
     timeout: float = 20,
-    mortal: bool = False,
+    killable: bool = False,
 ) -> list[tuple[ScheduleRun, dict[str, Any]]]:
-    """Run all schedules; give each with what it left."""
-    start, all_of_them = home.content(), ClientProcesses(home, clients, timeout, mortal=mortal)
+    """Run all schedules; return each with the files it left."""
+    start, processes = home.content(), ClientProcesses(home, clients, timeout, killable=killable)
     try:
-        return [(run, home.content()) for run in ScheduleSearch(all_of_them, preemptions, prune)]
+        return [(run, home.content()) for run in ScheduleSearch(processes, preemptions, prune)]
     finally:
-        all_of_them.close()
+        processes.close()
         home.build(start, {})
 
 
-def left(found: list[tuple[ScheduleRun, dict[str, Any]]]) -> set[Any]:
-    return {content["n"] for _, content in found}
+def left(runs: list[tuple[ScheduleRun, dict[str, Any]]]) -> set[Any]:
+    return {content["n"] for _, content in runs}
 
 
 def add_one(home: Path) -> int:
@@ -80,25 +80,25 @@ def add_one_under_record_lock(home: Path) -> int:
 
 
 class TestSchedules:
-    def test_without_preemption_one_client_comes_after_the_other(self, home: Home) -> None:
-        found = explored(home, add_one, add_one, preemptions=0)
-        assert left(found) == {b"2"}
-        assert sorted(run.results[0] for run, _ in found) == [0, 1]
+    def test_without_preemptions_clients_run_one_after_the_other(self, home: Home) -> None:
+        runs = explored(home, add_one, add_one, preemptions=0)
+        assert left(runs) == {b"2"}
+        assert sorted(run.results[0] for run, _ in runs) == [0, 1]
 
-    def test_a_lost_update_takes_one(self, home: Home) -> None:
+    def test_a_lost_update_takes_one_preemption(self, home: Home) -> None:
         assert left(explored(home, add_one, add_one, preemptions=1)) >= {b"1", b"2"}
 
     @pytest.mark.parametrize("client", [add_one_under_lock, add_one_under_record_lock])
-    def test_a_lock_prevents_it(self, home: Home, client: Client) -> None:
+    def test_a_file_lock_prevents_a_lost_update(self, home: Home, client: Client) -> None:
         assert left(explored(home, client, client)) == {b"2"}
 
     @pytest.mark.parametrize("client", [add_one_under_lock, add_one_under_record_lock])
-    def test_who_has_to_wait_for_a_lock_is_blocked(self, home: Home, client: Client) -> None:
-        found = explored(home, client, client, preemptions=1, prune=False)
-        assert left(found) == {b"2"}
-        assert any(turn.blocked for run, _ in found for turn in run.turns)
+    def test_a_client_that_waits_for_a_lock_is_blocked(self, home: Home, client: Client) -> None:
+        runs = explored(home, client, client, preemptions=1, prune=False)
+        assert left(runs) == {b"2"}
+        assert any(step.blocked for run, _ in runs for step in run.steps)
 
-    def test_a_lock_that_each_has_for_itself_does_not(self, home: Home) -> None:
+    def test_a_lock_in_memory_does_not_exclude_processes(self, home: Home) -> None:
         lock = threading.Lock()
 
         def locked(home: Path) -> int:
@@ -107,16 +107,16 @@ class TestSchedules:
 
         assert b"1" in left(explored(home, locked, locked, preemptions=1))
 
-    def test_three_clients_take_turns(self, home: Home) -> None:
-        found = explored(home, add_one, add_one, add_one, preemptions=1)
-        assert left(found) == {b"1", b"2", b"3"}
+    def test_three_clients(self, home: Home) -> None:
+        runs = explored(home, add_one, add_one, add_one, preemptions=1)
+        assert left(runs) == {b"1", b"2", b"3"}
 
     def test_the_fewest_preemptions_come_first(self, home: Home) -> None:
         costs = [preemptions(run) for run, _ in explored(home, add_one, add_one)]
         assert costs == sorted(costs)
         assert costs[-1] == 2
 
-    def test_an_async_client_takes_turns_too(self, home: Home) -> None:
+    def test_async_clients(self, home: Home) -> None:
         async def client(home: Path) -> int:
             return add_one(home)
 
@@ -126,47 +126,46 @@ class TestSchedules:
         def remove(home: Path) -> None:
             (home / "n").unlink()
 
-        found = explored(home, remove, remove)
-        errors = [run.results[number] for run, _ in found for number in (0, 1) if run.results[number] is not None]
-        assert errors
-        assert all(isinstance(one, ClientFailed) and isinstance(one.error, FileNotFoundError) for one in errors)
+        runs = explored(home, remove, remove)
+        errors = [run.results[number] for run, _ in runs for number in (0, 1) if run.results[number] is not None]
+        assert {(type(failed), type(failed.error)) for failed in errors} == {(ClientFailed, FileNotFoundError)}
 
-    def test_each_turn_has_the_line_that_asked_for_it(self, home: Home) -> None:
+    def test_each_step_has_the_line_that_caused_it(self, home: Home) -> None:
         clients = ClientProcesses(home, [add_one, add_one])
         run = clients.run((), lines=True)
         clients.close()
-        assert [str(turn.access) for turn in run.turns[:4]] == ["open n", "read n", "open n", "write n"]
-        assert {Path(turn.access.line.path).name for turn in run.turns if turn.access.line} == {"test_schedule.py"}
+        assert [str(step.access) for step in run.steps[:4]] == ["open n", "read n", "open n", "write n"]
+        assert {Path(step.access.line.path).name for step in run.steps if step.access.line} == {"test_schedule.py"}
 
 
 class TestDeaths:
-    def test_one_client_dies_wherever_it_has_changed_something(self, home: Home) -> None:
+    def test_a_client_dies_wherever_it_has_changed_something(self, home: Home) -> None:
         def twice(home: Path) -> None:
             add_one(home)
             add_one(home)
 
-        found = explored(home, twice, preemptions=0, mortal=True)
-        died = {len(run.turns) - 1: content["n"] for run, content in found if run.results[0] == Killed()}
-        assert died == {3: b"", 4: b"1", 7: b""}  # opened anew, which cut it; written; opened anew
+        runs = explored(home, twice, preemptions=0, killable=True)
+        died = {len(run.steps) - 1: content["n"] for run, content in runs if run.results[0] == Killed()}
+        assert died == {3: b"", 4: b"1", 7: b""}  # reopened, which truncates it; written; reopened
 
-    def test_the_other_goes_on(self, home: Home) -> None:
-        found = explored(home, add_one, add_one, preemptions=0, mortal=True)
-        assert all(not isinstance(run.results[1], Killed) or not isinstance(run.results[0], Killed) for run, _ in found)
-        died = {type(run.results[1]) for run, _ in found if run.results[0] == Killed() and run.choices[0] == 0}
-        assert died == {ClientFailed}  # of int(""), what the dead one has left
+    def test_the_other_client_continues(self, home: Home) -> None:
+        runs = explored(home, add_one, add_one, preemptions=0, killable=True)
+        assert all(not isinstance(run.results[1], Killed) or not isinstance(run.results[0], Killed) for run, _ in runs)
+        died = {type(run.results[1]) for run, _ in runs if run.results[0] == Killed() and run.choices[0] == 0}
+        assert died == {ClientFailed}  # int("") of what the dead one left
 
     def test_a_death_frees_the_lock(self, home: Home) -> None:
-        found = explored(home, add_one_under_lock, add_one_under_lock, preemptions=1, prune=False, mortal=True)
+        runs = explored(home, add_one_under_lock, add_one_under_lock, preemptions=1, prune=False, killable=True)
         waited = [
             run
-            for run, _ in found
-            if run.results[0] == Killed() and any(turn.blocked and turn.client == 1 for turn in run.turns)
+            for run, _ in runs
+            if run.results[0] == Killed() and any(step.blocked and step.client == 1 for step in run.steps)
         ]
         assert waited
-        assert not any(run.stuck for run, _ in found)
+        assert not any(run.stuck for run, _ in runs)
 
-    def test_a_schedule_with_a_death_can_be_run_again(self, home: Home) -> None:
-        clients = ClientProcesses(home, [add_one, add_one], mortal=True)
+    def test_a_schedule_with_a_death_can_be_repeated(self, home: Home) -> None:
+        clients = ClientProcesses(home, [add_one, add_one], killable=True)
         try:
             first, again = (clients.run((0, 0, death_of(0))) for _ in range(2))
         finally:
@@ -176,7 +175,7 @@ class TestDeaths:
 
 
 class TestSleep:
-    def test_who_sleeps_lets_others_go_on(self, home: Home) -> None:
+    def test_a_sleeping_client_lets_others_run(self, home: Home) -> None:
         def patient(home: Path) -> str:
             while not (home / "door").exists():
                 time.sleep(60)
@@ -185,47 +184,47 @@ class TestSleep:
         def opener(home: Path) -> None:
             (home / "door").touch()
 
-        found = explored(home, patient, opener)
-        assert {run.results[0] for run, _ in found} == {"in"}
+        runs = explored(home, patient, opener)
+        assert {run.results[0] for run, _ in runs} == {"in"}
 
-    def test_time_goes_by_when_all_sleep(self, home: Home) -> None:
+    def test_sleeps_end_when_all_sleep(self, home: Home) -> None:
         def tired(home: Path) -> bool:
             time.sleep(60)
             return (home / "n").exists()
 
         assert {tuple(run.results.values()) for run, _ in explored(home, tired, tired)} == {(True, True)}
 
-    def test_who_waits_for_ever_is_told(self, home: Home) -> None:
+    def test_a_client_that_only_sleeps_is_a_livelock(self, home: Home) -> None:
         def waiting(home: Path) -> None:
             while not (home / "door").exists():
                 time.sleep(60)
 
         (run, _), *_ = explored(home, waiting, preemptions=0)
-        assert run.stuck == "nobody goes on: client 1 waits in sleep, again and again"
+        assert run.stuck == "livelock: client 1 keeps retrying (sleep)"
 
 
-class TestStrayed:
-    def test_a_schedule_that_cannot_be_followed_is_told(self, home: Home) -> None:
+class TestDiverged:
+    def test_a_schedule_that_cannot_be_followed(self, home: Home) -> None:
         clients = ClientProcesses(home, [add_one, add_one])
         followed, diverged = clients.run((0, 0, 1)), clients.run((0, 0, 0, 0, 0))
         clients.close()
         assert not followed.diverged
         assert diverged.diverged
 
-    def test_a_client_knows_its_turns(self, home: Home) -> None:
+    def test_a_client_can_count_its_steps(self, home: Home) -> None:
         def counting(home: Path) -> list[int]:
-            counts = [turns_taken()]
+            counts = [steps_taken()]
             for _ in range(2):
                 add_one(home)
-                counts.append(turns_taken())
+                counts.append(steps_taken())
             return counts
 
-        assert turns_taken() == 0
+        assert steps_taken() == 0
         assert explored(home, counting, preemptions=0)[0][0].results[0] == [0, 4, 8]
 
 
 class TestStuck:
-    def test_a_deadlock_is_told(self, home: Home) -> None:
+    def test_a_deadlock_names_the_locks(self, home: Home) -> None:
         def locking(*names: str) -> Client:
             def client(home: Path) -> None:
                 with open(home / names[0], "w") as first, open(home / names[1], "w") as second:
@@ -235,24 +234,22 @@ class TestStuck:
             return client
 
         stuck = {run.stuck for run, _ in explored(home, locking("a", "b"), locking("b", "a"), preemptions=1)}
-        assert "a deadlock: client 1 waits for the lock b; client 2 waits for the lock a" in stuck
+        assert "deadlock: client 1 waits for the lock b; client 2 waits for the lock a" in stuck
 
-    def test_a_client_that_never_comes_back_is_told(self, home: Home) -> None:
+    def test_a_client_that_hangs(self, home: Home) -> None:
         def waiting(home: Path) -> None:  # noqa: ARG001 - every client gets it
             threading.Event().wait()
 
-        found = explored(home, add_one, waiting, timeout=0.3)
-        assert {run.stuck for run, _ in found} == {
-            "client 2 did not come to its next file operation, or to its end, in time"
-        }
+        runs = explored(home, add_one, waiting, timeout=0.3)
+        assert {run.stuck for run, _ in runs} == {"client 2 neither made a file operation nor finished in time"}
 
-    def test_a_client_that_ends_its_process_is_told(self, home: Home) -> None:
+    def test_a_client_whose_process_exits(self, home: Home) -> None:
         def dying(home: Path) -> None:  # noqa: ARG001 - every client gets it
             os._exit(3)
 
-        assert {run.stuck for run, _ in explored(home, dying)} == {"the process of client 1 has ended"}
+        assert {run.stuck for run, _ in explored(home, dying)} == {"the process of client 1 exited"}
 
-    def test_what_cannot_be_seen_is_told(self, home: Home) -> None:
+    def test_what_cannot_be_interleaved_is_noted(self, home: Home) -> None:
         def native(home: Path) -> None:
             sqlite3.connect(home / "db").close()
 
@@ -278,28 +275,33 @@ class TestPruning:
     )
     def test_loses_no_outcome(self, home: Home, clients: list[Client]) -> None:
         def outcomes(prune: bool) -> tuple[set[str], int]:
-            found = explored(home, *clients, prune=prune)
-            return {str((sorted(run.results.items()), content)) for run, content in found}, len(found)
+            runs = explored(home, *clients, prune=prune)
+            return {str((sorted(run.results.items()), content)) for run, content in runs}, len(runs)
 
         pruned, few = outcomes(prune=True)
-        whole, all_of_them = outcomes(prune=False)
+        whole, many = outcomes(prune=False)
         assert pruned == whole
-        assert few <= all_of_them
+        assert few <= many
 
-    def test_leaves_out_orders_that_come_to_the_same(self, home: Home) -> None:
+    def test_equivalent_orders_are_pruned(self, home: Home) -> None:
         clients = [lambda home: (home / "a").write_text("1"), lambda home: (home / "b").write_text("2")]
         whole = explored(home, *clients, prune=False)
         assert len(explored(home, *clients)) < len(whole)
 
-    def test_the_word_for_a_trace_is_that_of_all_its_orders(self) -> None:
+    def test_equivalent_orders_have_the_same_key(self) -> None:
         def access(key: int) -> Access:
             return Access("write", str(key), writes=frozenset({("inode", key, "")}))
 
-        apart = [Turn(0, access(1)), Turn(1, access(2)), Turn(0, access(3)), Turn(1, access(4))]
-        words = TraceKeys()
-        assert len({_word(words, order) for order in _orders(apart)}) == 1
-        shared = [Turn(0, access(1)), Turn(1, access(1))]
-        assert _word(words, shared) != _word(words, shared[::-1])
+        apart = [
+            ScheduleStep(0, access(1)),
+            ScheduleStep(1, access(2)),
+            ScheduleStep(0, access(3)),
+            ScheduleStep(1, access(4)),
+        ]
+        keys = TraceKeys()
+        assert len({_key(keys, order) for order in _orders(apart)}) == 1
+        shared = [ScheduleStep(0, access(1)), ScheduleStep(1, access(1))]
+        assert _key(keys, shared) != _key(keys, shared[::-1])
 
 
 class TestFileStores:
@@ -309,21 +311,21 @@ class TestFileStores:
         def claim(home: Path) -> bool:
             return FilePausedStore(home).claim("a") is not None
 
-        found = explored(home, claim, claim, preemptions=1)
-        assert {tuple(sorted(run.results.values())) for run, _ in found} == {(False, True)}
+        runs = explored(home, claim, claim, preemptions=1)
+        assert {tuple(sorted(run.results.values())) for run, _ in runs} == {(False, True)}
 
 
-def _word(words: TraceKeys, turns: list[Turn]) -> Any:
-    """Give the word for all of it."""
-    *_, last = words.of([*turns, Turn(0, Access("end", ""))])
+def _key(keys: TraceKeys, steps: list[ScheduleStep]) -> Any:
+    """Return the key for all steps."""
+    *_, last = keys.of([*steps, ScheduleStep(0, Access("end", ""))])
     return last
 
 
-def _orders(turns: list[Turn]) -> Iterator[list[Turn]]:
-    """Give all orders in which each client's turns come as they were."""
-    for order in itertools.permutations(turns):
+def _orders(steps: list[ScheduleStep]) -> Iterator[list[ScheduleStep]]:
+    """Yield all orders that keep the order of each client's own steps."""
+    for order in itertools.permutations(steps):
         if all(
-            [turn for turn in order if turn.client == client] == [turn for turn in turns if turn.client == client]
+            [step for step in order if step.client == client] == [step for step in steps if step.client == client]
             for client in (0, 1)
         ):
             yield list(order)

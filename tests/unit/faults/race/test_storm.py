@@ -1,4 +1,4 @@
-"""Workers in a storm: what they say, how they die and go on, and what is told of one that does not come back."""
+"""Workers in a storm: what they report, how they are killed and restarted, and what happens when one is lost."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from typing import Any
 
 import pytest
 
-from pytest_wfstate.faults.race.storm import NAP, Program, Storm, TimedCall, WorkerLost
+from pytest_wfstate.faults.race.storm import PAUSE, Program, Storm, TimedCall, WorkerLost
 
 
 @contextlib.contextmanager
 def doubling() -> Iterator[Callable[[int], int]]:
-    yield lambda order: order * 2
+    yield lambda call: call * 2
 
 
 @contextlib.contextmanager
@@ -31,17 +31,16 @@ def waiting() -> Iterator[Callable[[int], Any]]:
 
 @contextlib.contextmanager
 def failing() -> Iterator[Callable[[int], Any]]:
-    yield lambda order: order / 0
+    yield lambda call: call / 0
 
 
 @pytest.fixture
 def storm() -> Iterator[Callable[..., Storm]]:
     with contextlib.ExitStack() as stack:
 
-        def make(program: Program = doubling, workers: int = 3, *, deaths: bool = False, **more: Any) -> Storm:
-            made = Storm(program, workers, random.Random(1), deaths=deaths, **{"threads": False, "timeout": 10, **more})
-            stack.callback(made.close)
-            return made
+        def make(program: Program = doubling, workers: int = 3, **settings: Any) -> Storm:
+            settings = {"deaths": False, "threads": False, "timeout": 10, **settings}
+            return stack.enter_context(contextlib.closing(Storm(program, workers, random.Random(1), **settings)))
 
         yield make
 
@@ -49,58 +48,56 @@ def storm() -> Iterator[Callable[..., Storm]]:
 Make = Callable[..., Storm]
 
 
-def by_worker(deeds: list[TimedCall], worker: int) -> list[TimedCall]:
-    return [timed_call for timed_call in deeds if timed_call.worker == worker]
+def by_worker(calls: list[TimedCall], worker: int) -> list[TimedCall]:
+    return [timed for timed in calls if timed.worker == worker]
 
 
 @pytest.mark.parametrize("threads", [False, True])
-def test_each_worker_does_its_orders_one_after_the_other(storm: Make, threads: bool) -> None:
-    deeds = storm(threads=threads).round([[1, 2], [3], [4, 5, 6]])
-    assert [timed_call.outcome for timed_call in by_worker(deeds, 0)] == [2, 4]
-    assert [timed_call.outcome for timed_call in by_worker(deeds, 2)] == [8, 10, 12]
-    ends = [(timed_call.begin, timed_call.end) for timed_call in by_worker(deeds, 2)]
+def test_each_worker_makes_its_calls_one_after_the_other(storm: Make, threads: bool) -> None:
+    calls = storm(threads=threads).round([[1, 2], [3], [4, 5, 6]])
+    assert [timed.outcome for timed in by_worker(calls, 0)] == [2, 4]
+    assert [timed.outcome for timed in by_worker(calls, 2)] == [8, 10, 12]
+    ends = [(timed.begin, timed.end) for timed in by_worker(calls, 2)]
     assert ends == sorted(ends)
     assert all(begin <= end for begin, end in ends)
 
 
-def test_rounds_follow_each_other(storm: Make) -> None:
-    made = storm()
-    first, second = made.round([[1], [2], [3]]), made.round([[4], [5], [6]])
-    assert max(timed_call.end for timed_call in first) <= min(timed_call.begin for timed_call in second)
+def test_rounds_do_not_overlap(storm: Make) -> None:
+    storms = storm()
+    first, second = storms.round([[1], [2], [3]]), storms.round([[4], [5], [6]])
+    assert max(timed.end for timed in first) <= min(timed.begin for timed in second)
 
 
-def test_who_is_killed_begins_a_new_life_with_what_was_left(storm: Make) -> None:
-    made = storm(deaths=True)
-    deeds = made.round([list(range(200))] * 3, first=[-1])
-    assert made.killed > 3
-    assert (
-        sum(timed_call.order == -1 for timed_call in deeds) >= made.killed - 3
-    )  # one may die before it has begun its first
+def test_a_killed_worker_restarts_with_the_calls_it_has_left(storm: Make) -> None:
+    storms = storm(deaths=True)
+    calls = storms.round([list(range(200))] * 3, first=[-1])
+    assert storms.killed > 3
+    assert sum(timed.call == -1 for timed in calls) >= storms.killed - 3  # one may die before it begins its first
     for worker in range(3):
-        done = [timed_call for timed_call in by_worker(deeds, worker) if timed_call.order >= 0]
-        assert [timed_call.order for timed_call in done] == list(range(200))
-        assert {timed_call.outcome for timed_call in done if timed_call.died} <= {None}
-        assert [timed_call.life for timed_call in done] == sorted(timed_call.life for timed_call in done)
+        done = [timed for timed in by_worker(calls, worker) if timed.call >= 0]
+        assert [timed.call for timed in done] == list(range(200))
+        assert {timed.outcome for timed in done if timed.died} <= {None}
+        assert [timed.restarts for timed in done] == sorted(timed.restarts for timed in done)
 
 
-def test_who_naps_lets_others_go_on(storm: Make) -> None:
-    deeds = storm().round([[NAP, 1], list(range(100)), list(range(100))])
-    (late,) = by_worker(deeds, 0)
-    assert sum(timed_call.end < late.begin for timed_call in deeds) >= 20
+def test_a_paused_worker_lets_others_run(storm: Make) -> None:
+    calls = storm().round([[PAUSE, 1], list(range(100)), list(range(100))])
+    (late,) = by_worker(calls, 0)
+    assert sum(timed.end < late.begin for timed in calls) >= 20
 
 
-def test_all_who_nap_wake_up(storm: Make) -> None:
-    assert len(storm().round([[NAP, 1], [NAP, 2], [1, NAP, 3]])) == 4
+def test_paused_workers_resume_when_no_other_runs(storm: Make) -> None:
+    assert len(storm().round([[PAUSE, 1], [PAUSE, 2], [1, PAUSE, 3]])) == 4
 
 
 @pytest.mark.parametrize(
-    ("program", "told"),
+    ("program", "message"),
     [
-        (dying, "the process of worker 1 has ended in 7"),
-        (waiting, "nobody came back in 0.2 s: worker 1 in 7"),
-        (failing, "worker 1 cannot go on:\nTraceback(.|\n)*ZeroDivisionError: division by zero"),
+        (dying, "the process of worker 1 exited during 7"),
+        (waiting, "no worker answered in 0.2 s: worker 1 in 7"),
+        (failing, "worker 1 cannot continue:\nTraceback(.|\n)*ZeroDivisionError: division by zero"),
     ],
 )
-def test_who_does_not_come_back_is_told(storm: Make, program: Program, told: str) -> None:
-    with pytest.raises(WorkerLost, match=told):
+def test_a_lost_worker(storm: Make, program: Program, message: str) -> None:
+    with pytest.raises(WorkerLost, match=message):
         storm(program, 1, timeout=0.2 if program is waiting else 10).round([[7]])

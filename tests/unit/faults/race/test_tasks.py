@@ -1,43 +1,26 @@
-"""Clients as tasks of one event loop: they take turns at awaits, and nobody waits for ever."""
+"""Clients as tasks of one event loop: they switch at awaits, and never wait for time to pass."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import re
 import threading
-from collections.abc import Callable
 from typing import Any
 
 import pytest
 
-from pytest_wfstate import MemoryEffectStore, samples
-from pytest_wfstate.faults.race.schedule import PROGRESS, ClientFailed, ScheduleRun, turns_taken
-from pytest_wfstate.faults.race.search import ScheduleSearch
+from pytest_wfstate.faults.race.schedule import PROGRESS, ClientFailed, steps_taken
 from pytest_wfstate.faults.race.tasks import Tasks
+from tests.unit.faults.race import racing
+from tests.unit.faults.race.racing import Client, results
 
-Client = Callable[[Any], Any]
-
-
-def explored(
-    setup: Callable[[], Any],
-    *clients: Client,
-    preemptions: int = 2,
-    timeout: float = 20,
-    seen: Callable[[Any], Any] = lambda shared: shared,
-) -> list[tuple[ScheduleRun, Any]]:
-    """Run all schedules; give each with what is to be seen of the shared object then."""
-    with contextlib.closing(Tasks(setup, clients, timeout)) as tasks:
-        return [(run, seen(tasks.shared)) for run in ScheduleSearch(tasks, preemptions)]
-
-
-def results(found: list[tuple[ScheduleRun, Any]]) -> set[tuple[Any, ...]]:
-    assert not any(run.stuck or run.diverged or run.unseen for run, _ in found)
-    return {tuple(run.results[client] for client in sorted(run.results)) for run, _ in found}
+explored = functools.partial(racing.explored, by="await", preemptions=2)
 
 
 class Claims:
-    """Gives a run to one worker, or so it thinks."""
+    """Should let one worker own a run."""
 
     def __init__(self) -> None:
         self.owner = ""
@@ -93,49 +76,49 @@ class TestAwaits:
     def test_an_await_between_check_and_set_is_found(self, method: str, expected: set[Any]) -> None:
         assert results(explored(Claims, claiming(method, "a"), claiming(method, "b"))) == expected
 
-    def test_no_turn_is_taken_where_nothing_is_awaited(self) -> None:
+    def test_only_awaits_are_steps(self) -> None:
         async def client(shared: list[int]) -> None:
             n = len(shared)
             shared.append(n)
 
-        found = explored(list, client, client)
-        assert [len(run.turns) for run, _ in found] == [2, 2]
-        assert {tuple(shared) for _, shared in found} == {(0, 1)}
+        runs = explored(list, client, client)
+        assert [len(run.steps) for run, _ in runs] == [2, 2]
+        assert {tuple(shared) for _, shared in runs} == {(0, 1)}
 
-    def test_a_task_of_a_client_takes_its_turns(self) -> None:
+    def test_tasks_of_a_client_are_interleaved(self) -> None:
         async def client(claims: Claims) -> bool:
             return await asyncio.wait_for(asyncio.create_task(claims.claim("a")), 10)
 
         assert results(explored(Claims, client, client, preemptions=1)) == ONE_WINNER | TWO_WINNERS
 
-    def test_the_work_of_a_thread_is_a_turn_of_its_own(self) -> None:
+    def test_the_work_of_a_thread_is_one_step(self) -> None:
         async def client(shared: list[int]) -> None:
             n = await asyncio.to_thread(len, shared)
             await asyncio.to_thread(shared.append, n)
 
-        found = explored(list, client, client, preemptions=1)
-        assert {tuple(shared) for _, shared in found} == {(0, 1), (0, 0)}
-        assert {turn.access.kind for run, _ in found for turn in run.turns} == {"start", "thread", "await"}
+        runs = explored(list, client, client, preemptions=1)
+        assert {tuple(shared) for _, shared in runs} == {(0, 1), (0, 0)}
+        assert {step.access.kind for run, _ in runs for step in run.steps} == {"start", "thread", "await"}
 
-    def test_what_a_thread_raises_is_raised(self) -> None:
+    def test_an_error_in_a_thread_is_raised(self) -> None:
         async def client(_: Any) -> None:
             await asyncio.to_thread(int, "x")
 
         ((run, _), *_) = explored(list, client, preemptions=0)
         assert isinstance(run.results[0].error, ValueError)
 
-    def test_a_turn_says_where_a_client_goes_on(self) -> None:
+    def test_a_step_has_the_line_where_its_client_resumes(self) -> None:
         with contextlib.closing(Tasks(Claims, [claiming("claim", "a")])) as tasks:
             run = tasks.run(())
-        assert [turn.access.kind for turn in run.turns] == ["start", "await"]
-        line = run.turns[1].access.line
+        assert [step.access.kind for step in run.steps] == ["start", "await"]
+        line = run.steps[1].access.line
         assert line is not None
         assert line.text == "await asyncio.sleep(0)"
-        assert run.turns[1].access.path == f"test_tasks.py:{line.number}"
+        assert run.steps[1].access.path == f"test_tasks.py:{line.number}"
 
 
 class TestSchedules:
-    def test_the_same_choices_give_the_same_turns(self) -> None:
+    def test_the_same_choices_give_the_same_run(self) -> None:
         clients = [claiming("claim_under_lock", "a"), claiming("claim_under_lock", "b")]
         choices = (0, 1, 0)
         with contextlib.closing(Tasks(Claims, clients)) as tasks:
@@ -144,7 +127,7 @@ class TestSchedules:
         assert tuple(runs[0].choices[:3]) == choices
         assert not runs[0].diverged
 
-    def test_what_cannot_be_followed_is_told(self) -> None:
+    def test_a_schedule_that_cannot_be_followed(self) -> None:
         with contextlib.closing(Tasks(Claims, [claiming("claim", "a"), claiming("claim", "b")])) as tasks:
             assert tasks.run((0, 0, 0)).diverged
 
@@ -158,13 +141,13 @@ class TestSchedules:
             assert repr(run.results[0].error) == "ValueError('no')"
             assert run.results[1] is True
 
-    def test_a_client_knows_its_turns_and_what_it_promised(self) -> None:
+    def test_a_client_can_count_its_steps_and_acknowledge(self) -> None:
         async def client(claims: Claims) -> int:
             await claims.claim("a")
             progress = PROGRESS.get()
             assert progress is not None
             progress.acked.append("a")
-            return turns_taken()
+            return steps_taken()
 
         ((run, _), *_) = explored(Claims, client, preemptions=0)
         assert run.results == {0: 2}
@@ -188,7 +171,7 @@ class TestSchedules:
 
         assert results(explored(setup, ask, ask)) == {("here", "here")}
 
-    def test_what_setup_raises_is_raised(self) -> None:
+    def test_an_error_in_setup_is_raised(self) -> None:
         def fails() -> None:
             raise ValueError("no")
 
@@ -203,9 +186,9 @@ class TestSchedules:
 
 
 class TestTime:
-    def test_who_sleeps_lets_others_go_on(self) -> None:
+    def test_a_sleeping_client_lets_others_run(self) -> None:
         async def patient(shared: list[str]) -> str:
-            while not shared:  # noqa: ASYNC110 - it is what people write
+            while not shared:  # noqa: ASYNC110 - people write this
                 await asyncio.sleep(3600)
             return shared[0]
 
@@ -215,12 +198,12 @@ class TestTime:
 
         assert results(explored(list, patient, put)) == {("here", None)}
 
-    def test_who_sleeps_again_and_again_is_told(self) -> None:
+    def test_clients_that_only_sleep_are_stuck(self) -> None:
         async def waiting(shared: list[str]) -> None:
-            while not shared:  # noqa: ASYNC110 - it is what people write
+            while not shared:  # noqa: ASYNC110 - people write this
                 await asyncio.sleep(3600)
 
-        assert Tasks(list, [waiting, waiting]).run(()).stuck.endswith("turns and did not come to its end")
+        assert Tasks(list, [waiting, waiting]).run(()).stuck.endswith("steps without finishing")
 
     def test_a_sleep_may_end_at_any_time(self) -> None:
         async def sleeping(shared: list[str]) -> None:
@@ -232,10 +215,10 @@ class TestTime:
                 await asyncio.sleep(0)
                 shared.append("busy")
 
-        found = explored(list, sleeping, busy)
-        assert {shared.index("slept") for _, shared in found} == {0, 1, 2, 3}
+        runs = explored(list, sleeping, busy)
+        assert {shared.index("slept") for _, shared in runs} == {0, 1, 2, 3}
 
-    def test_a_limit_runs_out_when_nobody_goes_on(self) -> None:
+    def test_a_timeout_expires_when_no_client_can_run(self) -> None:
         async def waiting(_: Any) -> str:
             try:
                 async with asyncio.timeout(3600):
@@ -248,7 +231,7 @@ class TestTime:
 
 
 class TestStuck:
-    def test_a_deadlock_is_told_with_who_waits_where(self) -> None:
+    def test_a_deadlock_names_the_lines(self) -> None:
         class Two:
             def __init__(self) -> None:
                 self.a = asyncio.Lock()
@@ -266,21 +249,21 @@ class TestStuck:
                     async with self.a:
                         pass
 
-        (told,) = {run.stuck for run, _ in explored(Two, Two.one, Two.other) if run.stuck}
+        (stuck,) = {run.stuck for run, _ in explored(Two, Two.one, Two.other) if run.stuck}
         one, other = Two.one.__code__.co_firstlineno + 3, Two.other.__code__.co_firstlineno + 3
-        assert told == (
-            f"a deadlock: client 1 waits at test_tasks.py:{one}: async with self.b:; "
+        assert stuck == (
+            f"deadlock: client 1 waits at test_tasks.py:{one}: async with self.b:; "
             f"client 2 waits at test_tasks.py:{other}: async with self.a:"
         )
 
-    def test_a_client_that_never_comes_to_its_end_is_told(self) -> None:
+    def test_a_client_that_never_finishes(self) -> None:
         async def endless(_: Any) -> None:
-            while True:  # noqa: ASYNC110 - it is what people write
+            while True:  # noqa: ASYNC110 - people write this
                 await asyncio.sleep(0)
 
-        assert Tasks(Claims, [endless]).run(()).stuck == "client 1 took 10,000 turns and did not come to its end"
+        assert Tasks(Claims, [endless]).run(()).stuck == "client 1 made 10,000 steps without finishing"
 
-    def test_a_client_that_hangs_is_told_and_ended(self) -> None:
+    def test_a_client_that_hangs_is_ended(self) -> None:
         async def hanging(_: Any) -> None:
             while True:
                 pass
@@ -288,20 +271,20 @@ class TestStuck:
         before = set(threading.enumerate())
         run = Tasks(Claims, [hanging], 0.2).run(())
         assert re.match(
-            r"client 1 did not come to its next await, or to its end, in time, and is at test_tasks.py:\d+: ", run.stuck
+            r"client 1 neither reached an await nor finished in time. It is at test_tasks.py:\d+: ", run.stuck
         )
         for thread in set(threading.enumerate()) - before:
             thread.join(10)
         assert set(threading.enumerate()) <= before
 
-    def test_a_setup_that_waits_for_nobody_is_told(self) -> None:
+    def test_a_setup_that_never_finishes(self) -> None:
         async def setup() -> None:
             await asyncio.Event().wait()
 
-        told = Tasks(setup, [claiming("claim", "a")]).run(()).stuck
-        assert told == "setup does not come to its end: it waits for what nobody does"
+        stuck = Tasks(setup, [claiming("claim", "a")]).run(()).stuck
+        assert stuck == "setup does not finish: it waits for something that never happens"
 
-    def test_work_in_another_thread_is_told(self) -> None:
+    def test_work_in_another_thread_is_noted(self) -> None:
         async def client(_: Any) -> None:
             loop, done = asyncio.get_running_loop(), asyncio.Event()
             release = threading.Event()
@@ -318,21 +301,4 @@ class TestStuck:
                 release.set()
 
         ((run, _), *_) = explored(Claims, client, preemptions=0)
-        assert run.unseen == ["work that is handed to another thread"]
-
-
-class TestMemoryStores:
-    def test_no_mark_is_lost(self) -> None:
-        def marking(name: str) -> Client:
-            async def mark(store: MemoryEffectStore) -> None:
-                await store.mark_step_complete("t", name, samples.effect(name))
-
-            return mark
-
-        async def marked(store: MemoryEffectStore) -> set[str]:
-            found = await store.load_checkpoint("t")
-            assert found is not None
-            return found.completed_tool_ids
-
-        found = explored(MemoryEffectStore, marking("a"), marking("b"), seen=lambda store: asyncio.run(marked(store)))
-        assert all(both == {"a", "b"} for _, both in found)
+        assert run.unseen == ["work handed to another thread"]

@@ -1,4 +1,4 @@
-"""What a process keeps in memory, and what it does to the world behind the lab's back, is never taken for a pass."""
+"""State kept in memory, and changes to a world that bypass its stand-in, never count as a pass."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from pytest_wfstate import Crash, CrashBug, Disk, NotMeasured
 
 
 class Cached:
-    """A store of which there is one for each folder, for as long as the process lives."""
+    """A store that is opened once per folder and process."""
 
     _opened: ClassVar[dict[Path, Cached]] = {}
 
@@ -36,7 +36,7 @@ class Cached:
         self._path.write_text(json.dumps(self.values))
 
 
-def test_a_store_that_lives_on_in_memory_is_not_measured(crash: Crash) -> None:
+def test_a_store_cached_in_memory_is_not_measured(crash: Crash) -> None:
     def workload(home: Path) -> None:
         for key in "abc":
             Cached.at(home).put(key)
@@ -58,7 +58,7 @@ class Refunds:
 
 
 class Client:
-    """An interface as many services have it: the methods are one level down."""
+    """An interface such as many services have: the methods are one level down."""
 
     def __init__(self) -> None:
         self.refunds = Refunds()
@@ -66,13 +66,13 @@ class Client:
 
 def durable(path: Path) -> None:
     path.touch()
-    for one in (path, path.parent):
-        fd = os.open(one, os.O_RDONLY)
+    for synced in (path, path.parent):
+        fd = os.open(synced, os.O_RDONLY)
         os.fsync(fd)
         os.close(fd)
 
 
-def test_a_world_that_is_changed_behind_its_stand_in_is_not_measured(crash: Crash) -> None:
+def test_a_world_changed_without_its_stand_in_is_not_measured(crash: Crash) -> None:
     client = crash.world(Client())
 
     def agent(home: Path) -> None:
@@ -101,13 +101,13 @@ def server() -> Iterator[http.server.ThreadingHTTPServer]:
         def log_message(self, *_: object) -> None:
             pass
 
-    found = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    thread = threading.Thread(target=found.serve_forever)
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    thread = threading.Thread(target=server.serve_forever)
     thread.start()
-    yield found
-    found.shutdown()
+    yield server
+    server.shutdown()
     thread.join()
-    found.server_close()
+    server.server_close()
 
 
 @pytest.mark.parametrize("asks_first", [True, False])
