@@ -56,7 +56,7 @@ class ModuleLocks:
         for client in self._clients:
             code, cells = getattr(client, "__code__", None), getattr(client, "__closure__", None)
             for name, cell in zip(code.co_freevars if code else (), cells or (), strict=True):
-                value = cell.cell_contents
+                value = _content(cell)
                 if _is_lock(value):
                     yield name, value, functools.partial(setattr, cell, "cell_contents")
 

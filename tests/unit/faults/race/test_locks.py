@@ -121,6 +121,14 @@ class TestModuleLocks:
 
         assert counted(ClassLocked, client, "line", 1) == {2}
 
+    def test_a_closure_variable_without_a_value_is_ignored(self) -> None:
+        def client(counter: Counter) -> int:
+            counter.add()
+            return counter.n if counter.n else unassigned
+
+        assert counted(Counter, client, "line", 0) == {2}
+        unassigned = 0
+
     def test_a_deadlock_names_it(self) -> None:
         def client(_: Any) -> None:
             ClassLocked.lock.acquire()
