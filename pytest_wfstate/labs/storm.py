@@ -36,6 +36,7 @@ _SERVER_KILLS = 3  # at least: how long a server takes to restart is unknown
 _POLL_INTERVAL = 0.02  # seconds between two attempts to reach a restarted server
 
 Medium = Literal["disk", "server", "memory"]
+"""Where a store keeps its state."""
 
 
 class KillableServer(Protocol):

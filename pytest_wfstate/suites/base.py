@@ -13,10 +13,11 @@ from pytest_wfstate.contracts.base import Call, Contract
 from pytest_wfstate.engine.handles import FIRST, close
 from pytest_wfstate.engine.script import RESTART, second_handle
 from pytest_wfstate.errors import Violation
+from pytest_wfstate.labs.storm import Medium
 from pytest_wfstate.oracle.model import plain
 from pytest_wfstate.oracle.render import call_in_words
 from pytest_wfstate.suites import inputs
-from pytest_wfstate.suites.clauses import Level, Medium, check_settings, clause, clauses
+from pytest_wfstate.suites.clauses import Level, check_settings, clause, clauses
 from pytest_wfstate.suites.context import ClauseContext
 from pytest_wfstate.suites.faults import GENERATORS, RaceRole, Scenario
 from pytest_wfstate.suites.faults.corruption import block, corrupted, must_raise, truncate

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar, get_args
 
 from pytest_wfstate.engine.script import Later, Step, Tick
 from pytest_wfstate.errors import InvalidSetting
+from pytest_wfstate.labs.storm import Medium
 
 if TYPE_CHECKING:
     from pytest_wfstate.suites.base import Suite
@@ -20,7 +21,6 @@ __tracebackhide__ = True
 
 Level = Literal["core", "safe", "hardened"]
 Fault = Literal["none", "input", "kill", "power", "errors", "race", "server"]
-Medium = Literal["disk", "server", "memory"]
 
 LEVELS: tuple[Level, ...] = get_args(Level)
 MEDIA: tuple[Medium, ...] = get_args(Medium)

@@ -9,7 +9,6 @@ import contextlib
 import multiprocessing.connection as connection
 import os
 import signal
-import traceback
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -282,7 +281,7 @@ class _ClientLoop:
         try:
             return call(self._client, self._home)
         except BaseException as error:
-            return ClientFailed(error, traceback.format_exc())
+            return ClientFailed(error)
         finally:
             self._steps.is_on = False
 
@@ -292,7 +291,7 @@ class _ClientLoop:
             message = dumps((reason, result, attempts, acked, unseen))
         except Exception as error:
             text = f"what a client returns or acknowledges must be picklable: {error}"
-            message = dumps((reason, ClientFailed(RuntimeError(text), ""), attempts, [], unseen))
+            message = dumps((reason, ClientFailed(RuntimeError(text)), attempts, [], unseen))
         self._pipe.send_bytes(message)
 
     def _stop(self, reason: str) -> None:

@@ -110,5 +110,5 @@ def _describe_result(result: Any) -> list[str]:
     if isinstance(result, Killed):
         return ["was killed"]
     if isinstance(result, ClientFailed):
-        return [f"raised {said(result.error)[0]}" if isinstance(result.error, BaseException) else str(result.error)]
+        return [f"raised {said(result.error)[0]}"]
     return [f"returned {shortened(repr(result))}"]

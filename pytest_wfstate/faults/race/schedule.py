@@ -61,10 +61,9 @@ class ScheduleStep:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class ClientFailed:
-    """The result of a client that raised: the error, or a text if it cannot be pickled, and its traceback."""
+    """The result of a client that raised."""
 
-    error: Any
-    trace: str
+    error: BaseException
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

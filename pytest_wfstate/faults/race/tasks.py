@@ -11,7 +11,6 @@ import contextvars
 import inspect
 import sys
 import threading
-import traceback
 from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -115,7 +114,7 @@ class Tasks:
         except Abandoned:
             raise
         except BaseException as error:
-            result = ClientFailed(error, traceback.format_exc())
+            result = ClientFailed(error)
         loop.finish(number, result)
 
 

@@ -10,7 +10,6 @@ import asyncio
 import gc
 import inspect
 import threading
-import traceback
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -124,7 +123,7 @@ class Threads:
         except Abandoned:
             raise
         except BaseException as error:
-            return ClientFailed(error, traceback.format_exc())
+            return ClientFailed(error)
         finally:
             self._stepping.leave()
             current.scheduler, current.client = None, None

@@ -8,7 +8,7 @@ from typing import Any, ClassVar, TypeVar
 
 import pytest
 
-from pytest_wfstate.suites.clauses import Medium
+from pytest_wfstate.labs.storm import Medium
 
 S = TypeVar("S")
 

@@ -22,9 +22,9 @@ from pytest_wfstate import (
     as_sync,
 )
 from pytest_wfstate.contracts.base import Contract
+from pytest_wfstate.labs.storm import Medium
 from pytest_wfstate.stores.sql.base import SqlStore
 from pytest_wfstate.suites import EffectSuite, PausedSuite, ResumeSuite, RunSuite, SnapshotSuite
-from pytest_wfstate.suites.clauses import Medium
 from tests.unit.stores.sql.damage import tear
 
 
