@@ -67,7 +67,7 @@ def queue(pytester: pytest.Pytester) -> None:
 
 @pytest.mark.usefixtures("queue")
 class TestViolation:
-    def test_is_a_table_of_who_did_what(self, run: Run) -> None:
+    def test_shows_a_table_of_who_did_what(self, run: Run) -> None:
         result = run("test_claims.py")
         result.assert_outcomes(failed=1)
         assert violation(result) == (GOLDEN / "race.txt").read_text()
@@ -164,7 +164,7 @@ class TestFixture:
             ),
         ],
     )
-    def test_errors(self, pytester: pytest.Pytester, run: Run, body: str, error: str) -> None:
+    def test_errors_name_the_cause(self, pytester: pytest.Pytester, run: Run, body: str, error: str) -> None:
         pytester.makepyfile(f"import sqlite3\n\ndef test_it(race):\n    {body}\n")
         result = run()
         result.assert_outcomes(failed=1)

@@ -34,7 +34,7 @@ from pytest_wfstate.faults.source import SourceLine
 MEMORY: frozenset[Key] = frozenset({("memory", 0, "")})
 """What every step in memory writes: there is no way to tell which objects it reaches, so any two may conflict.
 
-That of a lock does too: what follows it, up to the next line, belongs to the same step.
+Steps at locks write it too: what follows one, up to the next line, belongs to the same step.
 """
 
 _allocate = _thread.allocate_lock  # the real one, whatever stands in for it elsewhere
@@ -251,7 +251,7 @@ class ThreadScheduler:
 
 
 class ScheduledThread:
-    """A client's thread, to the scheduler."""
+    """A client's thread, as the scheduler sees it."""
 
     def __init__(self, scheduler: ThreadScheduler, number: int) -> None:
         self.scheduler = scheduler

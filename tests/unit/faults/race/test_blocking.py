@@ -20,7 +20,7 @@ from tests.unit.faults.race.racing import Counter, explored, results
 
 
 class TestHandovers:
-    def test_an_event(self) -> None:
+    def test_an_event_hands_over(self) -> None:
         class Box:
             def __init__(self) -> None:
                 self.full = threading.Event()
@@ -36,7 +36,7 @@ class TestHandovers:
 
         assert results(explored(Box, Box.get, Box.put)) == {("here", None)}
 
-    def test_a_condition(self) -> None:
+    def test_a_condition_hands_over(self) -> None:
         class Box:
             def __init__(self) -> None:
                 self.changed = threading.Condition()
@@ -55,7 +55,7 @@ class TestHandovers:
         assert results(explored(Box, Box.get, Box.put)) == {(1, None)}
 
     @pytest.mark.parametrize("kind", ["Queue", "SimpleQueue"])
-    def test_a_queue(self, kind: str) -> None:
+    def test_a_queue_hands_over(self, kind: str) -> None:
         def get(shared: Any) -> Any:
             return shared.get()
 
@@ -90,7 +90,7 @@ def run_once(setup: Callable[[], Any], client: Callable[[Any], Any]) -> Schedule
 
 
 class TestUnseen:
-    def test_a_thread_of_a_client(self) -> None:
+    def test_a_thread_of_a_client_is_noted(self) -> None:
         def client(counter: Counter) -> None:
             thread = threading.Thread(target=counter.add)
             thread.start()
@@ -98,7 +98,7 @@ class TestUnseen:
 
         assert run_once(Counter, client).unseen == HANDED_OVER
 
-    def test_a_thread_of_the_shared_object(self) -> None:
+    def test_a_thread_of_the_shared_object_is_noted(self) -> None:
         def setup() -> queue.Queue[int]:
             shared: queue.Queue[int] = queue.Queue()
             threading.Thread(target=lambda: shared.put(1)).start()
@@ -106,12 +106,12 @@ class TestUnseen:
 
         assert run_once(setup, lambda shared: shared.get()).unseen == HANDED_OVER
 
-    def test_a_pool(self) -> None:
+    def test_a_pool_is_noted(self) -> None:
         with ThreadPoolExecutor(1) as pool:
             pool.submit(int).result()  # starts its thread
             assert run_once(Counter, lambda counter: pool.submit(counter.add).result()).unseen == HANDED_OVER
 
-    def test_a_pool_that_a_client_makes(self) -> None:
+    def test_a_pool_that_a_client_makes_is_noted(self) -> None:
         def client(counter: Counter) -> None:
             with ThreadPoolExecutor(1) as pool:
                 pool.submit(counter.add).result()
@@ -122,13 +122,13 @@ class TestUnseen:
             thread.join(10)
         assert set(threading.enumerate()) <= before
 
-    def test_an_event_loop_in_another_thread(self) -> None:
+    def test_an_event_loop_in_another_thread_is_noted(self) -> None:
         store = as_sync(MemoryEffectStore())
         store.load_checkpoint("t")
         assert run_once(Counter, lambda _: store.load_checkpoint("t")).unseen == HANDED_OVER
 
     @pytest.mark.parametrize("lock", ["flock", "lockf"])
-    def test_a_file_lock(self, tmp_path: Path, lock: str) -> None:
+    def test_a_file_lock_is_noted(self, tmp_path: Path, lock: str) -> None:
         def client(path: Path) -> None:
             with open(path / "lock", "w") as file:
                 getattr(fcntl, lock)(file, fcntl.LOCK_EX)

@@ -107,7 +107,7 @@ class TestSchedules:
 
         assert b"1" in left(explored(home, locked, locked, preemptions=1))
 
-    def test_three_clients(self, home: Home) -> None:
+    def test_three_clients_interleave(self, home: Home) -> None:
         runs = explored(home, add_one, add_one, add_one, preemptions=1)
         assert left(runs) == {b"1", b"2", b"3"}
 
@@ -116,7 +116,7 @@ class TestSchedules:
         assert costs == sorted(costs)
         assert costs[-1] == 2
 
-    def test_async_clients(self, home: Home) -> None:
+    def test_async_clients_interleave(self, home: Home) -> None:
         async def client(home: Path) -> int:
             return add_one(home)
 
@@ -204,7 +204,7 @@ class TestSleep:
 
 
 class TestDiverged:
-    def test_a_schedule_that_cannot_be_followed(self, home: Home) -> None:
+    def test_a_schedule_that_cannot_be_followed_diverges(self, home: Home) -> None:
         clients = ClientProcesses(home, [add_one, add_one])
         followed, diverged = clients.run((0, 0, 1)), clients.run((0, 0, 0, 0, 0))
         clients.close()
@@ -236,14 +236,14 @@ class TestStuck:
         stuck = {run.stuck for run, _ in explored(home, locking("a", "b"), locking("b", "a"), preemptions=1)}
         assert "deadlock: client 1 waits for the lock b; client 2 waits for the lock a" in stuck
 
-    def test_a_client_that_hangs(self, home: Home) -> None:
+    def test_a_hanging_client_is_reported(self, home: Home) -> None:
         def waiting(home: Path) -> None:  # noqa: ARG001 - every client gets it
             threading.Event().wait()
 
         runs = explored(home, add_one, waiting, timeout=0.3)
         assert {run.stuck for run, _ in runs} == {"client 2 neither made a file operation nor finished in time"}
 
-    def test_a_client_whose_process_exits(self, home: Home) -> None:
+    def test_a_client_whose_process_exits_is_reported(self, home: Home) -> None:
         def dying(home: Path) -> None:  # noqa: ARG001 - every client gets it
             os._exit(3)
 

@@ -49,7 +49,7 @@ class TestSteps:
         runs = explored(setup, lambda add: add(), lambda add: add(), by="opcode", seen=lambda add: add())
         assert {n for _, n in runs} == {2, 3}
 
-    def test_a_dictionary_that_changes_during_iteration(self) -> None:
+    def test_opcodes_find_a_dictionary_changed_during_iteration(self) -> None:
         def listing(shared: dict[str, int]) -> list[str]:
             return [key for key in shared]  # noqa: C416 - iterates in Python
 

@@ -98,6 +98,6 @@ def test_paused_workers_resume_when_no_other_runs(storm: Make) -> None:
         (failing, "worker 1 cannot continue:\nTraceback(.|\n)*ZeroDivisionError: division by zero"),
     ],
 )
-def test_a_lost_worker(storm: Make, program: Program, message: str) -> None:
+def test_a_lost_worker_is_reported(storm: Make, program: Program, message: str) -> None:
     with pytest.raises(WorkerLost, match=message):
         storm(program, 1, timeout=0.2 if program is waiting else 10).round([[7]])

@@ -127,7 +127,7 @@ class TestSchedules:
         assert tuple(runs[0].choices[:3]) == choices
         assert not runs[0].diverged
 
-    def test_a_schedule_that_cannot_be_followed(self) -> None:
+    def test_a_schedule_that_cannot_be_followed_diverges(self) -> None:
         with contextlib.closing(Tasks(Claims, [claiming("claim", "a"), claiming("claim", "b")])) as tasks:
             assert tasks.run((0, 0, 0)).diverged
 
@@ -256,14 +256,14 @@ class TestStuck:
             f"client 2 waits at test_tasks.py:{other}: async with self.a:"
         )
 
-    def test_a_client_that_never_finishes(self) -> None:
+    def test_a_client_that_never_finishes_is_reported(self) -> None:
         async def endless(_: Any) -> None:
             while True:  # noqa: ASYNC110 - people write this
                 await asyncio.sleep(0)
 
         assert Tasks(Claims, [endless]).run(()).stuck == "client 1 made 10,000 steps without finishing"
 
-    def test_a_client_that_hangs_is_ended(self) -> None:
+    def test_a_hanging_client_is_reported_and_ended(self) -> None:
         async def hanging(_: Any) -> None:
             while True:
                 pass
@@ -277,7 +277,7 @@ class TestStuck:
             thread.join(10)
         assert set(threading.enumerate()) <= before
 
-    def test_a_setup_that_never_finishes(self) -> None:
+    def test_a_setup_that_never_finishes_is_reported(self) -> None:
         async def setup() -> None:
             await asyncio.Event().wait()
 

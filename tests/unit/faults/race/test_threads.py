@@ -50,7 +50,7 @@ class TestSchedules:
         assert all(run == runs[0] for run in runs)
         assert tuple(runs[0].choices[: len(choices)]) == choices
 
-    def test_a_schedule_that_cannot_be_followed(self) -> None:
+    def test_a_schedule_that_cannot_be_followed_diverges(self) -> None:
         with contextlib.closing(Threads(Counter, [Counter.add, Counter.add])) as threads:
             assert not threads.run((0, 1)).diverged
             assert threads.run((0, 0, 0, 1)).diverged
@@ -65,7 +65,7 @@ class TestSchedules:
         assert len(counters) > 1
         assert _steps_in_memory() == before
 
-    def test_three_clients(self) -> None:
+    def test_three_clients_interleave(self) -> None:
         client = Counter.add_in_two_lines
         runs = explored(Counter, client, client, client, preemptions=2, seen=lambda counter: counter.n)
         assert {n for _, n in runs} == {1, 2, 3}
@@ -169,7 +169,7 @@ class TestStuck:
         line = sleepless.__code__.co_firstlineno + 2
         assert run.stuck == f"livelock: client 1 keeps retrying (sleep test_threads.py:{line})"
 
-    def test_a_client_that_never_finishes(self) -> None:
+    def test_a_client_that_never_finishes_is_reported(self) -> None:
         def endless(counter: Counter) -> None:
             while True:
                 counter.add()
@@ -178,7 +178,7 @@ class TestStuck:
             run = threads.run(())
         assert run.stuck == "client 1 made 10,000 steps without finishing"
 
-    def test_a_client_that_hangs(self) -> None:
+    def test_a_hanging_client_is_reported(self) -> None:
         locks = [threading.Lock()]  # not found in a list, so not scheduled
         with locks[0]:
             ((run, _), *_) = explored(Counter, lambda _: locks[0].acquire(), preemptions=0, timeout=0.2)
@@ -232,7 +232,7 @@ class TestAsyncClients:
 
         assert counted(setup, LockedCounter.add, "line", 1) == {2}
 
-    def test_a_deadlock_of_async_clients(self) -> None:
+    def test_a_deadlock_of_async_clients_is_reported(self) -> None:
         async def waiting(_: Any) -> None:
             await asyncio.Event().wait()
 
