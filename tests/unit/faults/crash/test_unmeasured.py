@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from pytest_wfstate import Crash, CrashBug, CrashResult, Disk, NotMeasured
-from pytest_wfstate.faults.crash.clean_process import FreshProcess
+from pytest_wfstate.faults.crash.clean_process import CleanProcess
 from pytest_wfstate.faults.world.world import Worlds
 from tests.unit.faults.conftest import Lab
 from tests.unit.faults.disk.notes import read, save, save_without_fsync, write
@@ -258,13 +258,13 @@ class TestMemory:
     def test_a_check_that_waits_for_a_thread_of_this_process(self) -> None:
         with ThreadPoolExecutor(1) as pool:
             pool.submit(int).result()  # its thread is not in a fork
-            fresh = FreshProcess(lambda _: pool.submit(str).result(), Worlds(), patience=0.2)
+            fresh = CleanProcess(lambda _: pool.submit(str).result(), Worlds(), timeout=0.2)
             with pytest.raises(Exception, match=r"it did not end there in 0\.2 s: it may wait for a thread"):
                 fresh.check("anything")
             fresh.close()
 
     def test_a_check_that_ends_its_process(self) -> None:
-        fresh = FreshProcess(lambda _: os._exit(1), Worlds())
+        fresh = CleanProcess(lambda _: os._exit(1), Worlds())
         for _ in range(2):
             with pytest.raises(Exception, match="it ended the process"):
                 fresh.check("anything")
