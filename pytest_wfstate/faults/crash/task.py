@@ -37,7 +37,7 @@ class CrashResult(Result):
     """Different disks among those that were looked at."""
 
     def __str__(self) -> str:
-        skipped = f", {count(self.skipped)} combinations skipped" if self.skipped else ""
+        skipped = f", {count(self.skipped)} skipped" if self.skipped else ""
         return (
             f"{self.model}: {self.tried:,} distinct disks checked of {count(self.possible)} possible combinations"
             f"{skipped}, in {self.seconds:.2f} s"
