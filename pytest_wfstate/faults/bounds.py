@@ -1,4 +1,4 @@
-"""What bounds an exploration, the names of the disk models, and the two errors of one that gives no verdict.
+"""The bounds and profiles of an exploration, the names of its choices, and the two errors of one without a verdict.
 
 The plugin imports this when pytest starts, so it imports nothing heavy.
 """
@@ -13,24 +13,27 @@ import pytest
 from pytest_wfstate.errors import WfstateError
 
 FAILURES = (Exception, SystemExit, pytest.fail.Exception)
-"""What a check may raise to say that it fails."""
+"""What a check raises when it fails."""
 
 Model = Literal["kill", "ext4", "xfs", "posix"]
 """What a disk keeps in a crash."""
 MODELS: tuple[Model, ...] = get_args(Model)
 
+Children = Literal["forbid", "readonly"]
+"""Whether a workload may start child processes, which the recorder cannot see into."""
+
 MOST_LOSSES = 4096
-"""How many ways to lose part of one file, or of the names, are tried unless a profile allows more."""
+"""How many ways to lose part of one file, or of the names, are tried, unless a profile allows more."""
 
 
 class NotMeasured(WfstateError, AssertionError):
-    """The lab could not see enough to say anything: neither a pass nor a violation."""
+    """The lab could not see enough for a verdict: neither a pass nor a violation."""
 
     __module__ = "pytest_wfstate"
 
 
 class CheckFails(WfstateError, AssertionError):
-    """The check does not even accept the disk of a run that nothing interrupted."""
+    """The check fails even on the disk of a run that nothing interrupted."""
 
     __module__ = "pytest_wfstate"
 
@@ -42,16 +45,16 @@ class Bounds:
     states: float
     seconds: float
     losses: float = MOST_LOSSES
-    """Ways to lose of one file, or of the names, that are looked at, at one point of the run."""
+    """How many ways to lose part of one file, or of the names, are tried at one point of the run."""
     samples: int = 4
-    """Disks that are checked once more, in a fresh process."""
+    """Disks that are checked once more, in a clean process."""
 
     def share(self, parts: int) -> Bounds:
-        """Give one of so many equal parts."""
+        """Return one of `parts` equal parts."""
         return dataclasses.replace(self, states=self.states / parts, seconds=self.seconds / parts)
 
     def without(self, states: float, seconds: float) -> Bounds:
-        """Give what is left when so much is done."""
+        """Return what is left once this much is used."""
         return dataclasses.replace(self, states=max(0, self.states - states), seconds=max(0, self.seconds - seconds))
 
 

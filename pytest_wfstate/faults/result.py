@@ -1,4 +1,4 @@
-"""What an exploration of disks or of schedules, or a storm, came to: what is the same for all of them."""
+"""The result of an exploration or a storm: the part that all kinds share."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ class Result:
     tried: int = 0
     """How many disks were checked, or schedules run and checked."""
     skipped: int = 0
-    """How much was known and not tried, because a bound was reached or a violation found."""
+    """How much was known but not tried, because a bound was reached or a violation found."""
     seconds: float = 0.0
     verdict: Literal["CLEAN", "VIOLATED", "NOT_MEASURED"] = "NOT_MEASURED"
     reasons: list[str] = dataclasses.field(default_factory=list)
@@ -22,17 +22,17 @@ class Result:
     replay: str = ""
     """The id of the violation."""
     replayed: bool = False
-    """Whether it was the one to be replayed, and nothing else was tried."""
+    """Whether it only replayed one disk or schedule."""
 
     def numbers(self) -> dict[str, Any]:
-        """Give what there is to count, each by its name."""
+        """Return what can be counted, by name."""
         raise NotImplementedError
 
     def progress(self) -> str:
-        """Say how far it has come."""
+        """Return a short text for the live line."""
         raise NotImplementedError
 
 
 def count(number: int) -> str:
-    """Say a number; of combinations there may be more than Python prints."""
+    """Format a number; there may be more combinations than Python prints digits."""
     return f"{number:,}" if number < 10**12 else f"about 10^{int(number.bit_length() * math.log10(2))}"

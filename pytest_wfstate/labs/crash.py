@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Sequence
-from typing import Any, Literal
+from typing import Any
 
-from pytest_wfstate.faults.bounds import MODELS, CheckFails, Model, NotMeasured
-from pytest_wfstate.faults.crash.explorer import CrashResult, CrashTask, Explorer
+from pytest_wfstate.faults.bounds import MODELS, CheckFails, Children, Model, NotMeasured
+from pytest_wfstate.faults.crash.explorer import Explorer
 from pytest_wfstate.faults.crash.io_errors import ERRORS, ErrorRun
 from pytest_wfstate.faults.crash.kill import NeverReached, kill
 from pytest_wfstate.faults.crash.points import Event, Point, need_point
 from pytest_wfstate.faults.crash.report import CrashBug, ErrorBug
+from pytest_wfstate.faults.crash.task import CrashResult, CrashTask
 from pytest_wfstate.faults.disk.home import Disk, NoRealDisk
 from pytest_wfstate.faults.drive import Steps, async_twin, beside_loop, sync_method
+from pytest_wfstate.faults.record.active import active
 from pytest_wfstate.faults.replay_id import TraceChanged
 from pytest_wfstate.faults.source import causing_line
 from pytest_wfstate.faults.trace.ops import Ack
@@ -39,14 +41,13 @@ __all__ = [
 ]
 
 Workload = Callable[..., Any]
-Children = Literal["forbid", "readonly"]
 
 
 class Crash(Lab):
     """Crashes code that writes files, everywhere it can crash.
 
     A *workload* is called with a folder, home, and does its work there. A *check* is called with a `Disk` that a crash
-    left, and raises if that is not acceptable. Both may be async.
+    left, and raises if that disk is wrong. Both may be async.
     """
 
     def __init__(self, settings: Settings | None = None) -> None:
@@ -143,22 +144,22 @@ class Crash(Lab):
         save: Callable[[], Any] | None = None,
         load: Callable[[Any], None] | None = None,
     ) -> Any:
-        """Give a stand-in for an object of the outside world, which does not crash with the workload.
+        """Return a stand-in for an object of the outside world, which does not crash with the workload.
 
         Each method call on it is one effect. Before each check it is put back to what it was at the crash.
         """
         return self._worlds.add(target, save, load)
 
     def ack(self, value: Any = None) -> None:
-        """Promise something to the outside: from now on, no crash may undo it. For use in a workload."""
-        if self._worlds.remote is not None:
-            self._worlds.remote.ack(value)
-        elif self._worlds.log is not None:
+        """Acknowledge something to the outside: from now on, no crash may undo it. For use in a workload."""
+        if active.send_ack is not None:
+            active.send_ack(value)
+        elif active.recorder is not None:
             try:
-                kept = copy.deepcopy(value)
+                copied = copy.deepcopy(value)
             except Exception as error:
-                raise CannotCopy(f"{value!r} cannot be acknowledged: it cannot be copied ({error}).") from error
-            self._worlds.log.add(Ack(kept, causing_line()))
+                raise CannotCopy(f"{value!r} cannot be acknowledged, because it cannot be copied: {error}") from error
+            active.recorder.log.add(Ack(copied, causing_line()))
 
     def _task(
         self,

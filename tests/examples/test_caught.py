@@ -129,7 +129,7 @@ def test_a_store_that_ignores_a_full_disk(crash: Crash) -> None:
         crash.errors(workload, note_is_there, errors=("ENOSPC",))
 
     assert "what failed     create note.tmp (op 1) failed with ENOSPC" in str(bug.value)
-    assert "it went on as if nothing had happened" in str(bug.value)
+    assert "the workload    returned as if nothing had failed" in str(bug.value)
     assert "acknowledged    'saved'" in str(bug.value)
 
 

@@ -53,7 +53,7 @@ def test_without_an_idempotency_key_it_is_sent_twice(crash: Crash, model: Model)
     report = str(caught.value)
     assert f"effects         refund('order-17')   tests/examples/{line_of('bank.refund(ORDER)')}" in report
     assert "assert ['order-17', 'order-17'] == ['order-17']" in report
-    assert "No fsync would prevent it." in report
+    assert "No fsync helps; make the step idempotent or record it first." in report
 
 
 @pytest.mark.parametrize("model", MODELS)

@@ -22,6 +22,7 @@ import pytest_wfstate.stores.memory
 import pytest_wfstate.stores.redis
 import pytest_wfstate.stores.sql.effects
 import pytest_wfstate.suites.items  # noqa: F401
+from tests.plugin.bank import NOTES
 
 OTHERS = ("-p", "no:asyncio", "-p", "no:anyio", "-p", "no:xdist")
 
@@ -35,6 +36,12 @@ def run(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> Run:
     for name in ("CI", "BUILD_NUMBER"):
         monkeypatch.delenv(name, raising=False)
     return lambda *options: pytester.runpytest_inprocess(*OTHERS, *options)
+
+
+@pytest.fixture
+def notes(pytester: pytest.Pytester) -> None:
+    """A module `notes` for the tests of `bank.py`, which they import."""
+    pytester.makepyfile(notes=NOTES)
 
 
 @pytest.fixture

@@ -1,141 +1,29 @@
-"""The crash lab as its users see it: the fixture, what a violation says, options, summary, and the live line."""
+"""The crash lab as its users see it: the fixture, the text of a violation, and the options."""
 
 from __future__ import annotations
 
-import os
-import pty
 import re
-import select
-import subprocess
-import sys
-import xml.etree.ElementTree
 from pathlib import Path
 
 import pytest
 
+from tests.plugin.bank import BROKEN, CARELESS, SOUND, UNMEASURED, failure
 from tests.plugin.conftest import OTHERS, Run
 
-GOLDEN = Path(__file__).parent / "golden" / "violation.txt"
+pytestmark = pytest.mark.usefixtures("notes")
 
-NOTES = """
-import os
-
-import pytest
-
-
-def save(home, text):
-    (home / "note.tmp").write_text(text)
-    os.replace(home / "note.tmp", home / "note")
-
-
-def fsync(path):
-    fd = os.open(path, os.O_RDONLY)
-    os.fsync(fd)
-    os.close(fd)
-
-
-def save_well(home, text):
-    (home / "note.tmp").write_text(text)
-    fsync(home / "note.tmp")
-    os.replace(home / "note.tmp", home / "note")
-    fsync(home)
-
-
-def read(home):
-    return (home / "note").read_text() if (home / "note").exists() else None
-"""
-
-BROKEN = """
-from notes import read, save
-
-
-class Bank:
-    def __init__(self):
-        self.charged = []
-
-    def charge(self, order, amount):
-        self.charged.append(order)
-
-
-def test_a_charge_is_remembered(crash):
-    bank = crash.world(Bank())
-
-    def workload(home):
-        bank.charge("order-1", 12)
-        save(home, "order-1")
-        crash.ack("order-1")
-
-    def check(disk):
-        for order in disk.acked:
-            assert read(disk.home) == order, "forgotten"
-
-    crash.explore(workload, check)
-"""
-
-CARELESS = """
-from notes import read, save
-
-
-def test_it(crash):
-    def workload(home):
-        try:
-            save(home, "text")
-        except OSError:
-            pass
-
-    def check(disk):
-        assert read(disk.home) == "text" or not (disk.home / "note.tmp").exists()
-
-    crash.errors(workload, check, errors=("EIO",))
-"""
-
-SOUND = """
-from notes import read, save_well
-
-
-def test_it(crash):
-    def workload(home):
-        save_well(home, "text")
-        crash.ack("text")
-
-    def check(disk):
-        assert read(disk.home) == "text" or not disk.acked
-
-    explored = crash.explore(workload, check)
-    print(explored.model, explored.tried)
-"""
-
-UNMEASURED = """
-def test_it(crash):
-    crash.explore(lambda home: None, lambda disk: None)
-"""
-
-
-@pytest.fixture(autouse=True)
-def notes(pytester: pytest.Pytester) -> None:
-    pytester.makepyfile(notes=NOTES)
-
-
-def said(result: pytest.RunResult) -> str:
-    """What a failure says, without pytest's margin."""
-    lines = [re.sub(r"^E       ", "", line) for line in result.outlines if re.match(r"E(   |$)", line)]
-    return "\n".join(line.rstrip() for line in lines)
-
-
-def replay_id(result: pytest.RunResult) -> str:
-    found = re.search(r"--wfstate-replay=(\S+)", result.stdout.str())
-    assert found is not None
-    return found[1]
+GOLDEN = Path(__file__).parent / "golden"
 
 
 class TestViolation:
-    def test_says_it_all(self, pytester: pytest.Pytester, run: Run) -> None:
-        """The whole text. If it is to change, so is the file beside this one, and the README's."""
-        pytester.makepyfile(test_bank=BROKEN)
-        text = said(run())
+    @pytest.mark.parametrize(("source", "golden"), [(BROKEN, "crash.txt"), (CARELESS, "io_error.txt")])
+    def test_has_the_golden_text(self, pytester: pytest.Pytester, run: Run, source: str, golden: str) -> None:
+        """Where the text of a crash changes, so does the README's."""
+        pytester.makepyfile(test_bank=source)
+        text = failure(run())
         text = re.sub(r", in [\d.]+ s\.", ", in 0.00 s.", text)
         text = re.sub(r"-[0-9a-f]{8}$", "-00000000", text, flags=re.MULTILINE)
-        assert text.splitlines() == GOLDEN.read_text().splitlines()
+        assert text.splitlines() == (GOLDEN / golden).read_text().splitlines()
 
     def test_points_at_the_line_of_the_test(self, pytester: pytest.Pytester, run: Run) -> None:
         pytester.makepyfile(test_bank=BROKEN)
@@ -144,9 +32,9 @@ class TestViolation:
         assert "pytest_wfstate/faults" not in result.stdout.str()
         assert "contextlib.py" not in result.stdout.str()
 
-    def test_has_room_in_the_short_summary(self, pytester: pytest.Pytester, run: Run) -> None:
+    def test_starts_in_the_short_summary(self, pytester: pytest.Pytester, run: Run) -> None:
         pytester.makepyfile(test_b=BROKEN.replace("test_a_charge_is_remembered", "test_it"))
-        run().stdout.fnmatch_lines(["FAILED test_b.py::test_it - pytest_wfstate.CrashBug: a power cut*"])
+        run().stdout.fnmatch_lines(["FAILED test_b.py::test_it - pytest_wfstate.CrashBug: A power cut*"])
 
     @pytest.mark.parametrize(
         ("body", "error"),
@@ -199,17 +87,17 @@ class TestViolation:
             """
         )
         result = run()
-        what = "a crash" if call == "explore" else "any error"
+        fault = "a crash" if call == "explore" else "an I/O error"
         result.stdout.fnmatch_lines(
             [
                 '>       raise ValueError("I never pass")',
                 "E       ValueError: I never pass",
                 f">       crash.{call}(*",
-                f"E       pytest_wfstate.CheckFails: your check fails without {what}: ValueError at test_it.py:5. It *",
+                f"E*.CheckFails: Your check fails even without {fault}: ValueError at test_it.py:5. Fix it first: *",
                 "test_it.py:7: CheckFails",
             ]
         )
-        assert said(result).count("I never pass") == 1
+        assert failure(result).count("I never pass") == 1
 
     def test_an_exception_of_the_workload_is_shown_where_it_was_raised(
         self, pytester: pytest.Pytester, run: Run
@@ -229,9 +117,9 @@ class TestViolation:
 
 
 class TestFakeDisk:
-    """The lab works on real files, so it refuses a disk that is not there."""
+    """The lab works on real files, so it refuses a fake disk."""
 
-    WORDS = "crash and fake_disk cannot be used in the same test: the lab records real files"
+    REFUSAL = "crash and fake_disk cannot be used in the same test: the lab records real files"
 
     @pytest.mark.parametrize("call", ["explore", "errors", "kill", "points"])
     def test_asked_for_after_crash_is_refused_where_the_lab_is_used(
@@ -241,7 +129,7 @@ class TestFakeDisk:
         pytester.makepyfile(f"def test_it(crash, fake_disk):\n    crash.{call}(print{arguments})")
         result = run()
         result.assert_outcomes(failed=1)
-        result.stdout.fnmatch_lines([f">*crash.{call}(*", f"E*NoRealDisk: {self.WORDS}*", "*.py:2: NoRealDisk"])
+        result.stdout.fnmatch_lines([f">*crash.{call}(*", f"E*NoRealDisk: {self.REFUSAL}*", "*.py:2: NoRealDisk"])
         assert "pytest_wfstate/faults" not in result.stdout.str()
 
     @pytest.mark.parametrize("fixture", ["fake_disk", "fs"])
@@ -249,114 +137,16 @@ class TestFakeDisk:
         pytester.makepyfile(f"def test_it({fixture}, crash): pass")
         result = run()
         result.assert_outcomes(errors=1)
-        assert self.WORDS in result.stdout.str()
+        assert self.REFUSAL in result.stdout.str()
         assert "plugin.py" not in result.stdout.str()
 
-    def test_of_another_test_does_no_harm(self, pytester: pytest.Pytester, run: Run) -> None:
+    def test_may_be_used_by_another_test(self, pytester: pytest.Pytester, run: Run) -> None:
         pytester.makepyfile(test_a="def test_it(fake_disk): pass", test_b=SOUND)
         run().assert_outcomes(passed=2)
 
     def test_is_refused_before_anything_of_the_lab_is_loaded(self, pytester: pytest.Pytester) -> None:
         pytester.makepyfile(test_a="def test_it(fake_disk, crash): pass", test_b=SOUND)
         pytester.runpytest_subprocess(*OTHERS).assert_outcomes(passed=1, errors=1)
-
-
-class TestReplay:
-    def test_reproduces_it(self, pytester: pytest.Pytester, run: Run) -> None:
-        pytester.makepyfile(test_bank=BROKEN)
-        first = run()
-        again = run("test_bank.py::test_a_charge_is_remembered", f"--wfstate-replay={replay_id(first)}")
-        again.assert_outcomes(failed=1)
-        assert replay_id(again) == replay_id(first)
-        assert said(again).split("posix:")[0].split("This is")[0] == said(first).split("posix:")[0]
-        assert "This is one disk, replayed." in said(again)
-
-    def test_reproduces_an_io_error(self, pytester: pytest.Pytester, run: Run) -> None:
-        pytester.makepyfile(test_bank=CARELESS)
-        first = run()
-        assert f'Replay it:  pytest "test_bank.py::test_it" --wfstate-replay={replay_id(first)}' in said(first)
-        again = run("test_bank.py::test_it", f"--wfstate-replay={replay_id(first)}")
-        again.assert_outcomes(failed=1)
-        assert replay_id(again) == replay_id(first)
-        assert "This is one disk, replayed." in said(again)
-
-    def test_passes_once_the_check_accepts_the_disk(self, pytester: pytest.Pytester, run: Run) -> None:
-        pytester.makepyfile(test_bank=BROKEN)
-        replay = replay_id(run())
-        pytester.makepyfile(test_bank=BROKEN.replace("== order", "in (order, None)"))
-        result = run(f"--wfstate-replay={replay}")
-        result.assert_outcomes(passed=1)
-        assert result.ret == pytest.ExitCode.OK
-
-    def test_of_a_run_that_has_changed_fails(self, pytester: pytest.Pytester, run: Run) -> None:
-        pytester.makepyfile(test_bank=BROKEN)
-        replay = replay_id(run())
-        pytester.makepyfile(test_bank=BROKEN.replace("save", "save_well"))
-        result = run(f"--wfstate-replay={replay}")
-        result.assert_outcomes(failed=1)
-        assert "TraceChanged: The run differs from the one that" in result.stdout.str()
-        assert "pytest_wfstate/faults/" not in result.stdout.str()
-
-    def test_of_an_exploration_that_is_not_there_is_an_error(self, pytester: pytest.Pytester, run: Run) -> None:
-        pytester.makepyfile(SOUND)
-        result = run("--wfstate-replay=3:posix-0-0-00000000")
-        result.assert_outcomes(passed=1, errors=1)
-        assert "belongs to exploration 3 of a test, but this test made 1" in result.stdout.str()
-
-    NOTHING = (
-        "wfstate: nothing was replayed. --wfstate-replay=posix-0-0-00000000 was given, and no test that ran came to "
-        "the exploration it is of. Run the command at the end of the violation's report: it names the test."
-    )
-
-    def test_of_nothing_is_no_success(self, pytester: pytest.Pytester, run: Run) -> None:
-        pytester.makepyfile(test_a="def test_other(): pass", test_b=SOUND)
-        result = run("-k", "other", "--wfstate-replay=posix-0-0-00000000")
-        result.assert_outcomes(passed=1, deselected=1)
-        assert result.ret == pytest.ExitCode.TESTS_FAILED
-        assert result.outlines.count(self.NOTHING) == 1
-
-    def test_of_nothing_leaves_other_exit_codes_alone(self, pytester: pytest.Pytester, run: Run) -> None:
-        pytester.makepyfile(SOUND)
-        result = run("-k", "absent", "--wfstate-replay=posix-0-0-00000000")
-        assert result.ret == pytest.ExitCode.NO_TESTS_COLLECTED
-        assert self.NOTHING in result.outlines
-        assert run("--collect-only", "--wfstate-replay=posix-0-0-00000000").ret == pytest.ExitCode.OK
-
-    def test_under_xdist_counts(self, pytester: pytest.Pytester, run: Run) -> None:
-        pytester.makepyfile(test_bank=BROKEN)
-        replay = replay_id(run())
-        pytester.makepyfile(test_bank=BROKEN.replace("== order", "in (order, None)"))
-        result = pytester.runpytest_subprocess("-n1", *OTHERS[:4], f"--wfstate-replay={replay}")
-        result.assert_outcomes(passed=1)
-        assert result.ret == pytest.ExitCode.OK
-
-    def test_of_what_is_no_id_is_a_usage_error(self, pytester: pytest.Pytester, run: Run) -> None:
-        pytester.makepyfile(SOUND)
-        result = run("--wfstate-replay=the-last-one")
-        assert result.ret == pytest.ExitCode.USAGE_ERROR
-        assert "--wfstate-replay: 'the-last-one' is not a replay id. Copy one from the end" in result.stderr.str()
-
-
-class TestKeep:
-    def test_keeps_the_disk_of_a_violation(self, pytester: pytest.Pytester, run: Run) -> None:
-        pytester.makepyfile(test_bank=BROKEN)
-        result = run("--wfstate-keep=kept")
-        kept = pytester.path / "kept" / "test_a_charge_is_remembered"
-        assert [path.name for path in kept.iterdir()] == ["note.tmp"]
-        assert (kept / "note.tmp").read_text() == "order-1"
-        assert "The disk was kept in kept/test_a_charge_is_remembered" in said(result)
-
-    def test_keeps_the_disk_of_an_io_error(self, pytester: pytest.Pytester, run: Run) -> None:
-        pytester.makepyfile(test_bank=CARELESS)
-        result = run("--wfstate-keep=kept")
-        kept = pytester.path / "kept" / "test_it"
-        assert {path.name: path.read_text() for path in kept.iterdir()} == {"note.tmp": "text"}
-        assert "The disk was kept in kept/test_it" in said(result)
-
-    def test_keeps_nothing_else(self, pytester: pytest.Pytester, run: Run) -> None:
-        pytester.makepyfile(SOUND)
-        run("--wfstate-keep=kept").assert_outcomes(passed=1)
-        assert not (pytester.path / "kept").exists()
 
 
 class TestOptions:
@@ -387,7 +177,7 @@ class TestOptions:
         assert "tried 500" in result.stdout.str()
         result.stdout.fnmatch_lines(["wfstate: *; profile quick; *"])
 
-    def test_a_model_that_a_test_names_counts(self, pytester: pytest.Pytester, run: Run) -> None:
+    def test_a_test_may_choose_another_model(self, pytester: pytest.Pytester, run: Run) -> None:
         pytester.makepyfile(SOUND.replace("workload, check", "workload, check, model='xfs'"))
         assert "xfs " in run("-s", "--wfstate-model=kill").stdout.str()
 
@@ -413,121 +203,3 @@ class TestUnmeasured:
         result = run("-rs")
         result.assert_outcomes(skipped=1)
         result.stdout.fnmatch_lines(["SKIPPED [[]1] test_c.py:2: NOT_MEASURED: nothing was written below home: *"])
-
-
-class TestSummary:
-    def test_counts_workloads_states_and_verdicts(self, pytester: pytest.Pytester, run: Run) -> None:
-        pytester.makepyfile(test_a=SOUND, test_b=BROKEN, test_c=UNMEASURED)
-        result = run()
-        result.assert_outcomes(passed=1, failed=2)
-        (line,) = [line for line in result.outlines if line.startswith("wfstate: 3")]
-        assert re.fullmatch(r"wfstate: 3 workloads, \d+ states, 1 violation, 1 not measured, [\d,]+ states/s", line)
-
-    def test_an_io_error_that_was_not_told_is_a_violation(self, pytester: pytest.Pytester, run: Run) -> None:
-        pytester.makepyfile(CARELESS)
-        assert "1 workload, 3 states, 1 violation, 0 not measured" in run().stdout.str()
-
-    def test_is_not_there_without_explorations(self, pytester: pytest.Pytester, run: Run) -> None:
-        pytester.makepyfile("def test_it(crash): pass")
-        result = run()
-        assert [line for line in result.outlines if "workload" in line] == []
-
-    def test_header_and_summary_are_the_same_under_xdist(self, pytester: pytest.Pytester) -> None:
-        pytester.makepyfile(test_a=SOUND, test_b=BROKEN, test_c=UNMEASURED)
-        options = [option for option in OTHERS if option not in ("-p", "no:xdist")]
-        result = pytester.runpytest_subprocess("-n", "2", *(f"-p{option}" for option in options))
-        result.assert_outcomes(passed=1, failed=2)
-        result.stdout.fnmatch_lines(
-            [
-                "wfstate: backends memory, file; profile default; model posix",
-                "wfstate: 3 workloads, * states, 1 violation, 1 not measured, * states/s",
-            ]
-        )
-        assert result.stdout.str().count("wfstate: 3 workloads") == 1
-
-    def test_junit_has_what_an_exploration_came_to(self, pytester: pytest.Pytester, run: Run) -> None:
-        pytester.makepyfile(test_b=BROKEN)
-        result = run("--junitxml=report.xml")
-        report = xml.etree.ElementTree.parse(pytester.path / "report.xml")
-        found = {one.attrib["name"]: one.attrib["value"] for one in report.iter("property")}
-        assert found.pop("wfstate_replay") == replay_id(result)
-        assert float(found.pop("wfstate_seconds")) >= 0
-        assert int(found.pop("wfstate_states")) > 3
-        assert int(found.pop("wfstate_possible")) > int(found.pop("wfstate_skipped"))
-        assert found == {"wfstate_verdict": "VIOLATED", "wfstate_model": "posix"}
-
-
-LONG = """
-import os
-
-import pytest
-from pytest_wfstate.faults.crash import explorer
-from pytest_wfstate.report import explorations
-
-TICK = 0.02
-
-
-@pytest.fixture(autouse=True)
-def clock(monkeypatch):
-    # A clock that goes on by itself, so that nobody has to wait.
-    time = [0.0]
-
-    def now():
-        time[0] += TICK
-        return time[0]
-
-    monkeypatch.setattr(explorer, "now", now)
-    monkeypatch.setattr(explorations, "now", now)
-
-
-@pytest.mark.parametrize("number", [1, 2])
-def test_it(crash, number):
-    def workload(home):
-        for name in "abcdefgh":
-            (home / name).write_text("text")
-
-    crash.explore(workload, lambda disk: None)
-    print("printed by the test")
-"""
-
-
-class TestLiveLine:
-    @staticmethod
-    def on_a_terminal(pytester: pytest.Pytester, *options: str) -> str:
-        """What a run writes to a terminal."""
-        ours, theirs = pty.openpty()
-        environment = {**os.environ, "COLUMNS": "120", "TERM": "xterm"}
-        command = [sys.executable, "-m", "pytest", *OTHERS, *options]
-        child = subprocess.Popen(command, stdout=theirs, stderr=theirs, cwd=pytester.path, env=environment)
-        os.close(theirs)
-        written = b""
-        while select.select([ours], [], [], 60)[0]:
-            try:
-                written += os.read(ours, 65536)
-            except OSError:  # the other end is closed
-                break
-        os.close(ours)
-        assert child.wait() == 0
-        return re.sub(r"\x1b\[[\d;]*m", "", written.decode())
-
-    def test_is_shown_on_a_terminal_when_it_takes_long_and_leaves_no_trace(self, pytester: pytest.Pytester) -> None:
-        pytester.makepyfile(LONG)
-        written = self.on_a_terminal(pytester, "-v")
-        lines = re.findall(r"\rwfstate: ([\d,]+) disks checked, [\d,]+ combinations, \d+ s", written)
-        assert len(lines) > 4
-        assert lines[:2] == ["64", "128"]
-        assert "printed by the test" not in written
-        # `\r` goes back to the start of a line: what stays on a terminal is what was written there last.
-        shown = [line.rsplit("\r", 1)[-1] for line in written.replace("\r\n", "\n").split("\n")]
-        assert not [line for line in shown if "disks checked" in line]
-        assert sum("PASSED" in line and "::test_it" in line for line in shown) == 2
-
-    def test_is_not_shown_for_a_short_one(self, pytester: pytest.Pytester) -> None:
-        pytester.makepyfile(LONG.replace("TICK = 0.02", "TICK = 0.0001"))
-        assert "disks checked" not in self.on_a_terminal(pytester, "--wfstate-profile=quick")
-
-    def test_is_not_shown_elsewhere(self, pytester: pytest.Pytester, run: Run) -> None:
-        pytester.makepyfile(LONG)
-        result = run()
-        result.assert_outcomes(passed=2)
-        assert "disks checked" not in result.stdout.str() + result.stderr.str()

@@ -1,6 +1,6 @@
-"""Mends: the fsync that is missing, found by putting one into the trace and looking what it makes impossible.
+"""Advice: the fsync that is missing, found by adding one to the trace and testing which disks that makes impossible.
 
-Of SQLite's files it is the pragma that is missing, which is found in the same way.
+For the files of SQLite it is the pragma that is missing, found in the same way.
 """
 
 from __future__ import annotations
@@ -9,9 +9,12 @@ import dataclasses
 import itertools
 from collections.abc import Callable, Iterator
 
+from pytest_wfstate.faults.crash.shrink import Check
 from pytest_wfstate.faults.crash.sqlite_advice import LEVELS, SqliteFiles, database_of
 from pytest_wfstate.faults.disk.models import crash_points
-from pytest_wfstate.faults.disk.states import CrashedRun, State
+from pytest_wfstate.faults.disk.states import Counters, CrashedRun, State, distinct_states
+from pytest_wfstate.faults.drive import Steps
+from pytest_wfstate.faults.real_clock import now
 from pytest_wfstate.faults.trace.describe import OpDescriber
 from pytest_wfstate.faults.trace.ops import (
     Ack,
@@ -30,7 +33,9 @@ from pytest_wfstate.faults.trace.ops import (
     Write,
 )
 
-_MOST_LOOKED_AT = 200  # choices of one cut
+_MOST_LOSSES = 200  # tried at one point
+_MOST_LINES = 5
+_MOST_DISKS = 500  # checked to count how many an fsync leaves
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -43,8 +48,8 @@ class MissingSync:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class _Missing:
-    """An fsync that should be right before or after an op."""
+class _SyncPlace:
+    """Where an fsync is missing: right before or after an op."""
 
     op: int
     before: bool
@@ -53,11 +58,40 @@ class _Missing:
 
 
 Around = Callable[[int, Item], tuple[list[Node], list[Node]]]
-"""Tells what is brought to the disk right before and right after an item."""
+"""Returns what is flushed right before and right after an item."""
+
+
+def advise(state: State, check: Check, seconds: float) -> Steps[list[str]]:
+    """Find the fsyncs that are missing, one after the other, until no disk fails the check."""
+    missing = first_missing_sync(state)
+    if missing is None:
+        return without_missing_sync(state)
+    until = now() + seconds
+    before, before_of, _ = yield from _failures(state.run, check, until)
+    after, after_of, failing = yield from _failures(missing.run, check, until)
+    lines = [
+        f"{missing.advice[0].upper()}{missing.advice[1:]} would make this state impossible.",
+        f"With it, {after:,} of {after_of:,} disks still fail; without it, {before:,} of {before_of:,}.",
+    ]
+    while failing is not None and len(lines) < _MOST_LINES and (missing := first_missing_sync(failing)):
+        after, after_of, failing = yield from _failures(missing.run, check, until)
+        lines.append(f"With {missing.advice} as well, {after:,} of {after_of:,} still fail.")
+    return lines
+
+
+def _failures(run: CrashedRun, check: Check, until: float) -> Steps[tuple[int, int, State | None]]:
+    """Count the disks that fail the check, and those that were checked; return the one that lost the least, too."""
+    failing: list[State] = []
+    checked = 0
+    for state in itertools.islice(distinct_states(run, Counters(time_left=lambda: now() <= until)), _MOST_DISKS):
+        checked += 1
+        if (yield from check(state)) is not None:
+            failing.append(state)
+    return len(failing), checked, min(failing, key=lambda state: len(state.lost()), default=None)
 
 
 def first_missing_sync(state: State) -> MissingSync | None:
-    """Give what would make a state impossible, if there is something."""
+    """Return the first fsync or pragma found that would make a state impossible, or None."""
     for index in state.lost():
         for advice, around in _candidates(state, index):
             run, moved = _with_fsyncs(state.run, around)
@@ -67,14 +101,14 @@ def first_missing_sync(state: State) -> MissingSync | None:
 
 
 def _candidates(state: State, index: int) -> Iterator[tuple[str, Around]]:
-    """Give what may bring a lost item to the disk, in words and as fsyncs."""
+    """Yield what may flush a lost item, in words and as fsyncs."""
     database = _database(state, index)
     if database is not None:
         for level in LEVELS:
             yield f"PRAGMA synchronous={level} for {database.name}", _pragma(database, level)
     else:
-        for missing in _places(state, index):
-            yield missing.advice, _fsync(state.run, missing)
+        for place in _places(state, index):
+            yield place.advice, _fsync(state.run, place)
 
 
 def _database(state: State, index: int) -> SqliteFiles | None:
@@ -83,77 +117,78 @@ def _database(state: State, index: int) -> SqliteFiles | None:
 
 
 def without_missing_sync(state: State) -> list[str]:
-    """Say why no fsync would help."""
+    """Explain why no fsync helps, and what does."""
     lost = state.lost()
     databases = [_database(state, index) for index in lost or range(max(0, state.point.index - 1), state.point.index)]
     if any(database and not database.has_journal for database in databases):
         return [
-            "No fsync would prevent it: SQLite keeps no journal on the disk, and changes the database in place.",
-            "PRAGMA journal_mode=WAL makes it keep one, and so does DELETE.",
+            "No fsync helps: SQLite keeps no journal on the disk, and changes the database in place.",
+            "Use PRAGMA journal_mode=WAL, or DELETE: both keep one.",
         ]
     if not lost:
-        what = "The second crash lost nothing" if state.run.first else "Nothing was lost"
-        return [f"{what}: it is the order of the steps that leaves this disk. No fsync would prevent it."]
+        crash = "second crash" if state.run.first else "crash"
+        what = f"All writes reached the disk: the {crash} fell between two steps."
+        return [f"{what} No fsync helps; make the step idempotent or record it first."]
     if all(isinstance(state.run.trace.items[index], Write | Truncate | Allocate) for index in lost):
         return [
-            "No fsync would prevent it: the file is changed in place, and a crash can come in the middle of that.",
+            "No fsync helps: the file is changed in place, and a crash can fall in the middle of that.",
             "Write a new file beside it, fsync that, and rename it over the old one.",
         ]
-    return ["No single fsync would prevent it."]
+    return ["No single fsync helps."]
 
 
-def _places(state: State, index: int) -> Iterator[_Missing]:
-    """Give fsyncs that would bring an item to the disk: of a file before it gets its name, or at once."""
+def _places(state: State, index: int) -> Iterator[_SyncPlace]:
+    """Yield fsyncs that would flush an item: of a file before it gets its name, or at once."""
     trace, until = state.run.trace, state.point.index
-    words = OpDescriber(trace)
+    describer = OpDescriber(trace)
     item = trace.items[index]
     assert isinstance(item, Create | Link | Unlink | Rename | Write | Truncate | Allocate)
     if index < state.run.since:
-        yield from _places_in_recovery(state, item, words)
+        yield from _places_in_recovery(state, item, describer)
     elif isinstance(item, Create | Link | Unlink | Rename):
         for folder in _folders(item):
-            advice = f"an fsync of {words.folder(folder, index)} after {words.op(index)}"
-            yield _Missing(index, False, folder, advice)
+            advice = f"an fsync of {describer.folder(folder, index)} after {describer.op(index)}"
+            yield _SyncPlace(index, False, folder, advice)
     else:
         last = index
         for later in range(index + 1, until):
             other = trace.items[later]
             if isinstance(other, Rename | Link) and other.node == item.node:
-                advice = f"an fsync of {words.file(item.node, later)} before {words.op(later)}"
-                yield _Missing(later, True, item.node, advice)
+                advice = f"an fsync of {describer.file(item.node, later)} before {describer.op(later)}"
+                yield _SyncPlace(later, True, item.node, advice)
                 return
             if isinstance(other, Write | Truncate | Allocate) and other.node == item.node:
                 last = later
-        yield _Missing(last, False, item.node, f"an fsync of {words.file(item.node, last)} after {words.op(last)}")
+        yield _SyncPlace(
+            last, False, item.node, f"an fsync of {describer.file(item.node, last)} after {describer.op(last)}"
+        )
 
 
-def _places_in_recovery(state: State, item: Item, words: OpDescriber) -> Iterator[_Missing]:
-    """Give fsyncs by a recovery of what the run before it may not have come to fsync."""
+def _places_in_recovery(state: State, item: Item, describer: OpDescriber) -> Iterator[_SyncPlace]:
+    """Yield fsyncs by a recovery, of what the run before it may have died too early to fsync."""
     since, until = state.run.since, state.point.index
-    promises = [at for at in range(since, until) if isinstance(state.run.trace.items[at], Ack | Effect)]
-    at = promises[0] if promises else since
+    promises = (index for index in range(since, until) if isinstance(state.run.trace.items[index], Ack | Effect))
+    index = next(promises, since)
     for node in _folders(item) or [item.node]:  # type: ignore[union-attr]
-        name = words.folder(node, at) if _folders(item) else words.file(node, at)
-        yield _Missing(at, True, node, f"an fsync of {name} by recovery, before {words.op(at)},")
+        name = describer.folder(node, index) if _folders(item) else describer.file(node, index)
+        yield _SyncPlace(index, True, node, f"an fsync of {name} by recovery, before {describer.op(index)},")
 
 
 def _folders(item: Item) -> list[Node]:
-    """Give the folders whose fsync keeps a change of names."""
+    """Return the folders whose fsync makes a change of names durable."""
     if isinstance(item, Rename):
         return list(dict.fromkeys([item.new_folder, item.folder]))
     return [item.folder] if isinstance(item, Create | Link | Unlink) else []
 
 
-def _fsync(run: CrashedRun, missing: _Missing) -> Around:
-    """Have the fsync at every op that the same line of code did."""
-    line = run.trace.items[missing.op]
+def _fsync(run: CrashedRun, place: _SyncPlace) -> Around:
+    """Put the fsync at every op that the same line of code does."""
+    op = run.trace.items[place.op]
 
     def around(number: int, item: Item) -> tuple[list[Node], list[Node]]:
-        alike = number == missing.op or (
-            type(item) is type(line) and line.where is not None and item.where == line.where
-        )
-        nodes = [_like(missing.node, line, item)] if alike else []
-        return (nodes, []) if missing.before else ([], nodes)
+        alike = number == place.op or (type(item) is type(op) and op.where is not None and item.where == op.where)
+        nodes = [_like(place.node, op, item)] if alike else []
+        return (nodes, []) if place.before else ([], nodes)
 
     return around
 
@@ -163,7 +198,7 @@ def _pragma(database: SqliteFiles, level: str) -> Around:
 
 
 def _with_fsyncs(run: CrashedRun, around: Around) -> tuple[CrashedRun, list[int]]:
-    """Put fsyncs into the trace; tell where each item went."""
+    """Add fsyncs to the trace; return the new index of each item, too."""
     items: list[Item] = []
     moved: list[int] = []
     for number, item in enumerate(run.trace.items):
@@ -177,21 +212,21 @@ def _with_fsyncs(run: CrashedRun, around: Around) -> tuple[CrashedRun, list[int]
 
 
 def _like(node: Node, op: Item, other: Item) -> Node:
-    """Give what is to another op what `node` is to `op`: its file, or its folder."""
+    """Return what is to another op what `node` is to `op`: its file, or its folder."""
     for name in ("node", "new_folder", "folder"):
         if getattr(op, name, None) == node:
-            found: Node = getattr(other, name)
-            return found
+            counterpart: Node = getattr(other, name)
+            return counterpart
     return node
 
 
 def _is_possible(state: State, run: CrashedRun, moved: list[int]) -> bool:
-    """Tell whether the same disk, with the same promises made, can still be left by another run."""
+    """Whether another run can still leave the same disk, with as much acknowledged."""
     wanted = state.tree().content()
     for point in crash_points(run.trace, run.model):
         if point.index >= run.since and point.markers == state.point.markers:
             likely = point.losing(state.point, state.loss, moved.__getitem__)
-            others = (loss for _, loss in itertools.islice(point.losses(), _MOST_LOOKED_AT))
-            if any(point.tree(choice).content() == wanted for choice in itertools.chain([likely], others)):
+            others = (loss for _, loss in itertools.islice(point.losses(), _MOST_LOSSES))
+            if any(point.tree(loss).content() == wanted for loss in itertools.chain([likely], others)):
                 return True
     return False

@@ -1,7 +1,7 @@
-"""Functions that tell when they are called and when they return, whoever calls them by whatever name.
+"""Hooks on calls of a function, whatever name it is called by.
 
-A wrapper put in the place of a function would not be seen by code that has imported the function before. So the code
-inside the function is exchanged, and every reference to it stays good. There is no way back: it is for a child.
+Code that has imported a function already would not see a wrapper put in its place. So the code inside the function is
+replaced, and every reference to it stays valid. This cannot be undone: it is for a child.
 """
 
 from __future__ import annotations
@@ -13,27 +13,27 @@ from typing import Any
 
 
 def plain_function(what: Any) -> types.FunctionType:
-    """Give the function that a function or method is.
+    """Return the function behind a function or method.
 
     Raises:
-        TypeError: it is none that can be watched.
+        TypeError: its calls cannot be watched.
     """
     function = getattr(what, "__func__", what)
     if not isinstance(function, types.FunctionType):
         raise TypeError(
-            f"{what!r} is no function of Python code, so its calls cannot be watched. Give a function, a method, "
-            "a method of a crash.world, or the name of a file operation such as 'rename'."
+            f"{what!r} is not a function written in Python, so its calls cannot be watched. Give a function, a "
+            "method, a method of a crash.world, or the name of a file operation such as 'rename'."
         )
     if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
         raise TypeError(
-            f"{function.__qualname__} is a generator, so a call of it returns before anything is done. Name a function "
-            "that it calls, or a file operation."
+            f"{function.__qualname__} is a generator function: a call returns before anything is done. Name a "
+            "function that it calls, or a file operation."
         )
     return function
 
 
 def watch_function(function: types.FunctionType, begins: Callable[[], None], ended: Callable[[], None]) -> None:
-    """Have a function call `begins` before it does anything, and `ended` when it has returned."""
+    """Make a function call `begins` before it does anything, and `ended` when it has returned."""
     code = function.__code__
     real = types.FunctionType(
         code, function.__globals__, function.__name__, function.__defaults__, function.__closure__
@@ -55,19 +55,19 @@ def watch_function(function: types.FunctionType, begins: Callable[[], None], end
     is_async = inspect.iscoroutinefunction(function)
     name = f"_wfstate_watched_{id(function)}"
     function.__globals__[name] = acall if is_async else call
-    new = (_ainstead if is_async else _instead).__code__
-    names = tuple(name if one == "_watched" else one for one in new.co_names)
+    forwarding = (_aforward if is_async else _forward).__code__
+    names = tuple(name if known == "_watched" else known for known in forwarding.co_names)
     # With as many free variables as the function has cells for; they are not used.
-    function.__code__ = new.replace(co_names=names, co_freevars=code.co_freevars)
+    function.__code__ = forwarding.replace(co_names=names, co_freevars=code.co_freevars)
 
 
 def _watched(*args: Any, **kwargs: Any) -> Any:
-    """Stand for the name that is put into the code below."""
+    """Placeholder for the name that is put into the code below."""
 
 
-def _instead(*args: Any, **kwargs: Any) -> Any:
+def _forward(*args: Any, **kwargs: Any) -> Any:
     return _watched(*args, **kwargs)
 
 
-async def _ainstead(*args: Any, **kwargs: Any) -> Any:
+async def _aforward(*args: Any, **kwargs: Any) -> Any:
     return await _watched(*args, **kwargs)

@@ -1,7 +1,7 @@
 """A process that was forked before the workload ran, so that nothing the workload left in memory can help a check.
 
-Checks run in the test's own process, for speed. A sample of them is run here again: if the two disagree, the check
-lives on something that no crash would have left. The outside world is the same for both.
+Checks run in the test's own process, for speed. A sample of them is run again here: if the two disagree, the check
+relies on something in memory, which a crash would have taken. The outside world is the same for both.
 """
 
 from __future__ import annotations
@@ -20,20 +20,20 @@ from pytest_wfstate.faults.world.remote import TIMEOUT, WorldClient, WorldServer
 from pytest_wfstate.faults.world.world import Worlds
 
 Verdict = str | None
-"""None if the check passed, else what it said."""
+"""None if the check passed, else the message of its error."""
 
-_PATIENCE = 30.0  # seconds that a check may take
+_TIMEOUT = 30.0  # seconds that a check may take
 
 
 class CannotCompare(Exception):
-    """The check could not be run in the fresh process. The text says why."""
+    """The check could not be run in the clean process. The text says why."""
 
 
-class FreshProcess:
+class CleanProcess:
     """Runs `check` with the memory that this process had when it was made."""
 
-    def __init__(self, check: Callable[[Any], Verdict], worlds: Worlds, patience: float = _PATIENCE) -> None:
-        self._patience = patience
+    def __init__(self, check: Callable[[Any], Verdict], worlds: Worlds, timeout: float = _TIMEOUT) -> None:
+        self._timeout = timeout
         self._pipe, theirs = connection.Pipe()
         self._pid = fork()
         if self._pid == 0:
@@ -49,21 +49,21 @@ class FreshProcess:
             CannotCompare: `subject` cannot be sent there, or the check does not end or kills its process.
         """
         try:
-            asked = dumps(subject)
+            request = dumps(subject)
         except Exception as error:
-            raise CannotCompare(f"what it is given cannot be sent to another process: {error}") from error
+            raise CannotCompare(f"its argument cannot be sent to another process: {error}") from error
         try:
-            self._pipe.send_bytes(asked)
-            said = self._server.receive(now() + self._patience)
+            self._pipe.send_bytes(request)
+            answer = self._server.receive(now() + self._timeout)
         except BrokenPipeError:
-            said = None
-        if said is None:
+            answer = None
+        if answer is None:
             raise CannotCompare("it ended the process")
-        if said == TIMEOUT:
+        if answer == TIMEOUT:
             raise CannotCompare(
-                f"it did not end there in {self._patience:g} s: it may wait for a thread of this process"
+                f"it did not end there in {self._timeout:g} s: it may wait for a thread of this process"
             )
-        kind, verdict = said
+        kind, verdict = answer
         if kind == "cannot":
             raise CannotCompare(f"{verdict}")
         return None if verdict is None else str(verdict)
@@ -78,10 +78,10 @@ class FreshProcess:
 
 
 class _CleanChild(WorldClient):
-    """The fresh process."""
+    """The clean process itself."""
 
     def run(self, check: Callable[[Any], Verdict]) -> None:
-        """Run checks for as long as there are some. It does not return."""
+        """Run checks until the pipe is closed. Does not return."""
         try:
             sys.stdout = sys.stderr = open(os.devnull, "w")  # what a check prints was printed before
             self._worlds.remote = self
@@ -91,22 +91,19 @@ class _CleanChild(WorldClient):
         finally:
             os._exit(0)
 
-    def _check(self, check: Callable[[Any], Verdict], asked: bytes) -> None:
-        """Run one check in a process of its own: what it leaves in memory must not help the next one either."""
+    def _check(self, check: Callable[[Any], Verdict], request: bytes) -> None:
+        """Run one check in a fork of its own: what it leaves in memory must not help the next one either."""
         pid = fork()
         if pid == 0:
-            self.send(*_said(check, asked))
+            self.send(*_verdict(check, request))
             os._exit(0)
         if os.waitpid(pid, 0)[1]:
             self.send("cannot", "it ended the process")
 
-    def ack(self, value: Any) -> None:
-        """Hear a promise of a check, which counts for nothing."""
 
-
-def _said(check: Callable[[Any], Verdict], asked: bytes) -> tuple[str, Verdict]:
+def _verdict(check: Callable[[Any], Verdict], request: bytes) -> tuple[str, Verdict]:
     try:
-        subject = loads(asked)
+        subject = loads(request)
     except Exception as error:
-        return "cannot", f"what it is given cannot be read in another process: {error}"
+        return "cannot", f"its argument cannot be read in another process: {error}"
     return "verdict", check(subject)

@@ -1,4 +1,4 @@
-"""Points: where a process is to die, said in the words of its files or of its code."""
+"""Points: where a process is to die, named by its file operations or by the functions of its code."""
 
 from __future__ import annotations
 
@@ -39,19 +39,19 @@ class Event:
     def __post_init__(self) -> None:
         if isinstance(self.what, str) and self.what not in KINDS:
             raise ValueError(
-                f"{self.what!r} is no file operation. One of: {', '.join(KINDS)}; or give a function to name its call."
+                f"{self.what!r} is not a file operation. Give one of {', '.join(KINDS)}, or a function to name a call."
             )
         if not isinstance(self.what, (str, WorldMethod)):
             plain_function(self.what)
 
     def is_op(self, intent: Intent) -> bool:
-        """Tell whether an op is meant."""
+        """Whether this op is the event."""
         if self.what != intent.kind:
             return False
         return any(fnmatch.fnmatch(path, self.pattern) for path in (intent.path, intent.new_path) if path)
 
     def is_call(self, function: object) -> bool:
-        """Tell whether a call of this function is meant."""
+        """Whether a call of this function is the event."""
         return self.what == function
 
     def __str__(self) -> str:
@@ -78,7 +78,7 @@ class Point:
 
     @property
     def events(self) -> list[Event]:
-        """What the point is said in terms of."""
+        """The events that name the point."""
         return [event for event in (self.first, self.last) if event is not None]
 
     def __str__(self) -> str:
@@ -90,51 +90,51 @@ class Point:
 
 
 def need_point(at: object) -> None:
-    """Refuse what is no point, such as the bare name of an op.
+    """Validate the argument `at`.
 
     Raises:
-        TypeError: it is none.
+        TypeError: it is not a point, but for instance the bare name of an op.
     """
     if not isinstance(at, Point):
         what = repr(at) if isinstance(at, str) else "..."
         raise TypeError(
-            f"at is {at!r}, which is no point to die at: it does not say on which side of it. "
+            f"at is {at!r}, which does not say whether to die before or after it. "
             f"Give at=crash.before({what}), crash.after({what}) or crash.between(first, last)."
         )
 
 
 class _PendingOp(threading.local):
-    doing: Intent | None = None
-    """The op that this thread is about to do."""
+    intent: Intent | None = None
+    """What this thread is about to do."""
 
 
 class KillTrigger:
-    """Follows a run, and calls `die` when it comes to the point. It is the gate of a recorder."""
+    """Follows a run, and calls `die` when it reaches the point. It is the gate of a recorder."""
 
     def __init__(self, point: Point, die: Callable[[], None]) -> None:
         self._point = point
         self._die = die
         self._armed = point.first is None
         self._reached = 0
-        self._thread = _PendingOp()
+        self._pending = _PendingOp()
         self.seen: list[str] = []
         """What the run did, for when the point is never reached."""
 
     def before(self, intent: Intent) -> None:
-        """Take note of an op that is about to be done."""
-        self._thread.doing = intent
+        """Note an op that is about to happen."""
+        self._pending.intent = intent
         self._begins(lambda event: event.is_op(intent))
 
     def after(self, *_: object) -> None:
-        """Take note of an op that is done."""
-        intent = self._thread.doing
+        """Note an op that has happened."""
+        intent = self._pending.intent
         if intent is not None:
             to = f" to {intent.new_path}" if intent.new_path else ""
             self.seen.append(f"{intent.kind} {intent.path}{to}".strip())
             self._ended(lambda event: event.is_op(intent))
 
     def watch_calls(self) -> None:
-        """Watch the functions that the point names. There is no way back: it is for a child."""
+        """Watch the functions that the point names. This cannot be undone: it is for a child."""
         for event in self._point.events:
             if not isinstance(event.what, (str, WorldMethod)):
                 self._watch(event.what)
@@ -157,15 +157,15 @@ class KillTrigger:
 
         watch_function(plain_function(function), begins, ended)
 
-    def _begins(self, is_it: Callable[[Event], bool]) -> None:
+    def _begins(self, is_event: Callable[[Event], bool]) -> None:
         last = self._point.last
-        if last is not None and self._armed and is_it(last):
+        if last is not None and self._armed and is_event(last):
             self._armed = self._point.first is None
             self._reach()
 
-    def _ended(self, is_it: Callable[[Event], bool]) -> None:
+    def _ended(self, is_event: Callable[[Event], bool]) -> None:
         first, last = self._point.first, self._point.last
-        if first is not None and is_it(first):
+        if first is not None and is_event(first):
             if last is None:
                 self._reach()
             else:

@@ -1,7 +1,7 @@
-"""A violation, told to someone at two in the morning: smallest case first, in sentences, with the line that did it.
+"""The report of a violation, for someone at 2 a.m.: smallest case first, in sentences, with the line that did it.
 
-A crash, two crashes, and an I/O error that may have been followed by a crash are all told here, in the same order: what
-the outside knows, what happened, what is on the disk, what the check said, what would help, how to see it again.
+A crash, two crashes, and an I/O error that a crash may follow are all reported in the same order: what the outside
+knows, what happened, what is on the disk, what the check said, what would help, how to see it again.
 """
 
 from __future__ import annotations
@@ -13,7 +13,8 @@ from pytest_wfstate.faults.source import SourceLine
 from pytest_wfstate.faults.trace.describe import OpDescriber
 from pytest_wfstate.faults.trace.ops import Ack, Effect
 
-_MOST_TOLD = 8  # acks or effects
+_MOST_PROMISES = 8  # acknowledgements or effects
+REPLAYED = "This is one disk, replayed."
 
 
 class CrashBug(Violation):
@@ -36,14 +37,14 @@ def report(
     kept_at: str | None,
     replay: tuple[str, str] | None,
 ) -> str:
-    """Write the whole report; `replay` is the test and the replay id."""
-    words = OpDescriber(state.run.trace)
+    """Return the whole report; `replay` is the test and the replay id."""
+    describer = OpDescriber(state.run.trace)
     items = state.run.trace.items[: state.point.index]
-    lines = [f"{_what(state)} can leave a disk that the check does not accept.", ""]
-    lines += paragraph("acknowledged", _last([words.marker(item) for item in items if isinstance(item, Ack)]))
-    if effects := [words.marker(item) for item in items if isinstance(item, Effect)]:
+    lines = [f"{_cause(state)} can leave a disk that fails the check.", ""]
+    lines += paragraph("acknowledged", _last([describer.marker(item) for item in items if isinstance(item, Ack)]))
+    if effects := [describer.marker(item) for item in items if isinstance(item, Effect)]:
         lines += paragraph("effects", _last(effects))
-    lines += _story(state, words)
+    lines += _story(state, describer)
     lines += paragraph("on the disk", held(state.tree().content(), state.tree().links()))
     lines += paragraph("the check said", said(error))
     lines += ["", *advice] if advice else []
@@ -51,7 +52,7 @@ def report(
 
 
 def where_it_died(state: State) -> str:
-    """Say in a few words what happened: where the crash was, or what failed."""
+    """Return in a few describer what happened: where the crash was, or what failed."""
     first, injected = state.run.first, state.run.injected
     if state.run.ended:
         return injected.what if injected else "nothing failed"
@@ -61,23 +62,25 @@ def where_it_died(state: State) -> str:
     return f"{_how(first)}, {_in_one_line(first)}; then {_how(state)}, {died}" if first else died
 
 
-def _what(state: State) -> str:
+def _cause(state: State) -> str:
     run = state.run
-    crash = "a killed process" if run.model == "kill" else f"a power cut ({run.model})"
+    crash = "kill" if run.model == "kill" else f"power cut ({run.model} model)"
     if run.injected:
-        return "an I/O error" if run.ended else f"an I/O error, and then {crash},"
-    return f"a crash, and then {crash} during recovery from it," if run.first else crash
+        return "An I/O error" if run.ended else f"An I/O error followed by a {crash}"
+    if run.first:
+        return f"A crash followed by a {crash} during recovery"
+    return "A killed process" if run.model == "kill" else f"A {crash}"
 
 
-def _story(state: State, words: OpDescriber) -> list[str]:
-    """Tell what happened, in order."""
+def _story(state: State, describer: OpDescriber) -> list[str]:
+    """Return what happened, in order."""
     run = state.run
     if run.injected:
-        return [*_failed(run.injected), *([] if run.ended else _crash(state, words, "then it died", _how(state)))]
+        return [*_failed(run.injected), *([] if run.ended else _crash(state, describer, "then it died", _how(state)))]
     if run.first is None:
-        return _crash(state, words, "it died")
+        return _crash(state, describer, "it died")
     first = _crash(run.first, OpDescriber(run.first.run.trace), "first crash", _how(run.first))
-    return [*first, *_crash(state, words, "second crash", _how(state))]
+    return [*first, *_crash(state, describer, "second crash", _how(state))]
 
 
 def _failed(injected: InjectedFailure) -> list[str]:
@@ -87,9 +90,9 @@ def _failed(injected: InjectedFailure) -> list[str]:
     ]
 
 
-def _crash(state: State, words: OpDescriber, title: str, how: str = "") -> list[str]:
-    died, *code = _died(state, words)
-    lost = [words.loss(index, state.torn()) for index in state.lost()]
+def _crash(state: State, describer: OpDescriber, title: str, how: str = "") -> list[str]:
+    died, *code = _died(state, describer)
+    lost = [describer.loss(index, state.torn()) for index in state.lost()]
     return [
         *paragraph(title, [f"{how}, {died}" if how else died, *code]),
         *(paragraph("lost", lost) if lost else []),
@@ -97,21 +100,21 @@ def _crash(state: State, words: OpDescriber, title: str, how: str = "") -> list[
 
 
 def _how(state: State) -> str:
-    """Say what kind of crash it was, where there is more than one to tell apart."""
+    """Return what kind of crash it was, for where there is more than one to tell apart."""
     run = state.run
-    # What is all there after the first of two crashes may still be lost with the second: as after a kill.
+    # What survived the first of two crashes unflushed can still be lost in the second, as after a kill.
     killed = run.model == "kill" or (run.first is None and run.injected is None and not state.lost())
     return f"{'it was killed' if killed else 'the power was cut'}{' during recovery' if run.first else ''}"
 
 
-def _died(state: State, words: OpDescriber) -> list[str]:
+def _died(state: State, describer: OpDescriber) -> list[str]:
     index = state.point.index
     if index == state.run.since and state.run.first:
         return ["before recovery did anything"]
     if index == 0:
         return ["before it did anything"]
     item = state.run.trace.items[index - 1]
-    return [f"after {words.op(index - 1)}", *_code(item.where)]
+    return [f"after {describer.op(index - 1)}", *_code(item.where)]
 
 
 def _in_one_line(state: State) -> str:
@@ -123,6 +126,6 @@ def _code(where: SourceLine | None) -> list[str]:
 
 
 def _last(lines: list[str]) -> list[str]:
-    """Give the last of many lines, or say that there is none."""
-    hidden = len(lines) - _MOST_TOLD
-    return [f"{hidden} more, and then", *lines[-_MOST_TOLD:]] if hidden > 0 else lines or ["nothing"]
+    """Return the last of many lines, or one that says there are none."""
+    hidden = len(lines) - _MOST_PROMISES
+    return [f"{hidden} more before these:", *lines[-_MOST_PROMISES:]] if hidden > 0 else lines or ["nothing"]

@@ -1,7 +1,7 @@
-"""Pragmas: what SQLite would bring to the disk if it were told to, for advice that its users can follow.
+"""What SQLite would flush under another PRAGMA, for advice that its users can follow.
 
-Nobody can put an fsync into SQLite. `PRAGMA synchronous` decides how many it does: FULL brings its files to the disk
-before it goes on, EXTRA also the folder, once a rollback journal was removed and so a transaction is done.
+A user cannot add an fsync to SQLite, but `PRAGMA synchronous` sets how many it makes: FULL flushes its files before it
+continues, EXTRA also the folder once the rollback journal is removed, which commits a transaction.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ _BESIDE = ("-journal", "-wal")
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class SqliteFiles:
-    """A database of SQLite: its file, and those that it keeps beside it."""
+    """An SQLite database: its file, and those that it keeps beside it."""
 
     name: str
     nodes: frozenset[Node]
     has_journal: bool
-    """Whether there ever was a journal or a log beside it: else it is changed in place, and nothing helps."""
+    """Whether there ever was a journal or a log beside it. Without one it is changed in place, and nothing helps."""
 
     def fsyncs_after(self, item: Item, level: str) -> Iterator[Node]:
-        """Give what it would have brought to the disk by the time that `item` was done, or soon after."""
+        """Yield what it would have flushed right after `item`."""
         if getattr(item, "node", None) not in self.nodes:
             return
         if isinstance(item, Write | Truncate | Allocate):
@@ -36,7 +36,7 @@ class SqliteFiles:
 
 
 def database_of(trace: Trace, node: Node) -> SqliteFiles | None:
-    """Give the database that a file is of, or None."""
+    """Return the database that a file belongs to, or None."""
     names = _names(trace)
     for base in _with_header(trace):
         for folder, name in names.get(base, ()):
@@ -48,9 +48,9 @@ def database_of(trace: Trace, node: Node) -> SqliteFiles | None:
 
 
 def _with_header(trace: Trace) -> set[Node]:
-    """Give the files that are databases, or came to be."""
-    found = {node for node, data in trace.start.data.items() if data.startswith(_HEADER)}
-    return found | {
+    """Return the files that are databases at some time."""
+    at_start = {node for node, data in trace.start.data.items() if data.startswith(_HEADER)}
+    return at_start | {
         item.node
         for item in trace.items
         if isinstance(item, Write) and item.offset == 0 and item.data.startswith(_HEADER)
@@ -58,7 +58,7 @@ def _with_header(trace: Trace) -> set[Node]:
 
 
 def _names(trace: Trace) -> dict[Node, set[tuple[Node, str]]]:
-    """Give every name that each file had at some time."""
+    """Return every name that each file had at some time."""
     names: dict[Node, set[tuple[Node, str]]] = {}
     for entry, node in trace.start.entries.items():
         names.setdefault(node, set()).add(entry)

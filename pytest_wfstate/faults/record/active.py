@@ -25,6 +25,8 @@ class ActiveRecorder:
 
     def __init__(self) -> None:
         self.recorder: Recorder | None = None
+        self.send_ack: Callable[[Any], None] | None = None
+        """Set in a child that is to be killed: acknowledgements go to the test's process, not to the log."""
         self.thread = _InStandIn()
         # In a forked child the log is a copy, and its lock may be held by a thread of the parent.
         os.register_at_fork(after_in_child=self.turn_off)

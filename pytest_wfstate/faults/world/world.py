@@ -50,9 +50,6 @@ class Remote(Protocol):
     def look(self, world: int, name: str, args: tuple[Any, ...] | None) -> Any:
         """Return an attribute or, with `args`, the result of a special method."""
 
-    def ack(self, value: Any) -> None:
-        """Record an acknowledgement there."""
-
 
 Around = Callable[["WorldMethod", Callable[[], Any]], Any]
 

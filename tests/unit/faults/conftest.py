@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 import pytest
 
-from pytest_wfstate import Crash
+from pytest_wfstate import Crash, Disk
 from pytest_wfstate.labs.settings import Settings
 
 
@@ -23,7 +23,7 @@ def home(tmp_path: Path) -> Path:
 
 
 class Lab(Protocol):
-    """Makes a crash lab with settings."""
+    """Makes a crash lab with some settings."""
 
     def __call__(self, **settings: Any) -> Crash: ...
 
@@ -38,5 +38,17 @@ def lab() -> Iterator[Lab]:
         return labs[-1]
 
     yield make
-    for one in labs:
-        one.close()
+    for crash in labs:
+        crash.close()
+
+
+def accept(_: Disk) -> None:
+    """Pass, whatever is on the disk."""
+
+
+class Tried(list[tuple[dict[str, bytes | None], list[Any]]]):
+    """A check that collects every disk and what was acknowledged, and passes."""
+
+    def __call__(self, disk: Disk) -> None:
+        files = {path.name: path.read_bytes() if path.is_file() else None for path in disk.home.iterdir()}
+        self.append((files, disk.acked))

@@ -164,7 +164,7 @@ class TestThroughTheLab:
 
         first = self.violation(explore, lab(model="ext4"))
         again = self.violation(explore, lab(replay=ReplayId.read(first.replay_id)))
-        assert str(again).startswith("a power cut (ext4)")
+        assert str(again).startswith("A power cut (ext4 model)")
 
     def test_a_crashed_recovery_is_found_again(self, lab: Lab) -> None:
         def explore(crash: Crash) -> CrashResult:

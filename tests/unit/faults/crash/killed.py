@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from tests.unit.faults.disk.notes import write
+from tests.unit.faults.disk.notes import sync, write
 
 
 def step(home: Path, name: str) -> None:
@@ -53,3 +53,15 @@ class Worker(Base):
         write(self.home / "result.tmp", b"42")
         os.replace(self.home / "result.tmp", self.home / "result")
         self.complete()
+
+
+def names(home: Path) -> list[str]:
+    return sorted(path.name for path in home.iterdir())
+
+
+def work(home: Path) -> None:
+    for name in ("a.json", "b.json"):
+        write(home / f"{name}.tmp", b"text")
+        sync(home / f"{name}.tmp")
+        os.replace(home / f"{name}.tmp", home / name)
+        sync(home)

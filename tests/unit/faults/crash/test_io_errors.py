@@ -1,4 +1,4 @@
-"""Errors: each file operation fails in turn, and the store must neither lie nor break."""
+"""I/O errors: each file operation fails once, and the store must neither lie nor break."""
 
 from __future__ import annotations
 
@@ -8,13 +8,14 @@ import os
 import re
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from pytest_wfstate import CheckFails, Crash, CrashResult, Disk, ErrorBug, NotMeasured, TraceChanged
 from pytest_wfstate.faults.bounds import Bounds
 from pytest_wfstate.faults.replay_id import ReplayId
-from tests.unit.faults.conftest import Lab
+from tests.unit.faults.conftest import Lab, accept
 from tests.unit.faults.disk.notes import read, save, sync, write
 
 Save = Callable[[Path, str], None]
@@ -26,7 +27,7 @@ def write_all(fd: int, data: bytes) -> None:
 
 
 def save_well(home: Path, text: str) -> None:
-    """Save a note so that whatever fails, the old or the new one is there, and whoever asked for it knows."""
+    """Save a note so that whatever fails, the old or the new one is there, and the caller knows."""
     fd = os.open(home / "note.tmp", os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
     try:
         write_all(fd, text.encode())
@@ -38,7 +39,7 @@ def save_well(home: Path, text: str) -> None:
 
 
 def swallow(save: Save) -> Save:
-    """Make a store that takes errors for nothing."""
+    """Make a store that ignores errors."""
 
     def swallowing(home: Path, text: str) -> None:
         with contextlib.suppress(OSError):
@@ -48,14 +49,14 @@ def swallow(save: Save) -> Save:
 
 
 def save_without_looking(home: Path, text: str) -> None:
-    """Take it that os.write writes everything."""
+    """Assume that os.write writes everything."""
     write(home / "note.tmp", text.encode())
     sync(home / "note.tmp")
     os.replace(home / "note.tmp", home / "note")
     sync(home)
 
 
-def sync_until_it_works(fd: int) -> None:
+def sync_twice(fd: int) -> None:
     try:
         os.fsync(fd)
     except OSError:
@@ -63,17 +64,17 @@ def sync_until_it_works(fd: int) -> None:
 
 
 def save_with_a_second_fsync(home: Path, text: str) -> None:
-    """Ask once more where an fsync has failed; the second says that all is well, and it is not."""
+    """Retry a failed fsync. The second one succeeds, and flushes nothing."""
     fd = os.open(home / "note.tmp", os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
     write_all(fd, text.encode())
-    sync_until_it_works(fd)
+    sync_twice(fd)
     os.close(fd)
     os.replace(home / "note.tmp", home / "note")
     sync(home)
 
 
 def save_again(home: Path, text: str) -> None:
-    """Write everything anew where something has failed."""
+    """Write everything again if something has failed."""
     try:
         save_well(home, text)
     except OSError:
@@ -98,7 +99,7 @@ def run(crash: Crash, save: Save, errors: tuple[str, ...] = ("ENOSPC", "EIO", "s
 
 class TestStores:
     @pytest.mark.parametrize("save", [save_well, save_again])
-    def test_one_that_tells_its_errors_passes(self, crash: Crash, save: Save) -> None:
+    def test_one_that_raises_its_errors_passes(self, crash: Crash, save: Save) -> None:
         explored = run(crash, save)
         assert explored.verdict == "CLEAN"
         assert explored.tried > 10
@@ -108,12 +109,12 @@ class TestStores:
             run(crash, swallow(save_well), ("ENOSPC",))
         text = re.sub(r"   [^ ]*test_io_errors.py:\d+", "", str(caught.value))
         assert text.splitlines()[:9] == [
-            "an I/O error can leave a disk that the check does not accept.",
+            "An I/O error can leave a disk that fails the check.",
             "",
             "  acknowledged    'new'",
             "  what failed     create note.tmp (op 1) failed with ENOSPC",
             '                      fd = os.open(home / "note.tmp", os.O_WRONLY | os.O_CREAT | os.O_TRUNC)',
-            "  the workload    it went on as if nothing had happened",
+            "  the workload    returned as if nothing had failed",
             "  on the disk     note: 3 bytes",
             "  the check said  AssertionError: assert 'old' in ('new',)",
             "                   +  where 'old' = read(PosixPath('home'))",
@@ -128,18 +129,18 @@ class TestStores:
     def test_one_that_loops_over_short_writes_passes(self, crash: Crash) -> None:
         assert run(crash, save_well, ("short",)).tried == 2  # the run without an error, and that of the one write
 
-    def test_one_that_asks_for_the_same_fsync_again_is_caught(self, crash: Crash) -> None:
+    def test_one_that_retries_an_fsync_is_caught(self, crash: Crash) -> None:
         with pytest.raises(ErrorBug) as caught:
             run(crash, save_with_a_second_fsync, ("EIO",))
         text = str(caught.value)
-        assert text.startswith("an I/O error, and then a power cut (posix), can leave a disk that the check does not ")
+        assert text.startswith("An I/O error followed by a power cut (posix model) can leave a disk that fails the ")
         assert "  what failed     fsync note.tmp (op 3) failed with EIO  " in text
-        assert "  the workload    it went on as if nothing had happened\n" in text
+        assert "  the workload    returned as if nothing had failed\n" in text
         assert "  then it died    the power was cut, after " in text
         assert "  lost            write of 3 bytes at 0 to note.tmp  " in text
-        assert "After an fsync that failed, what was dirty counts as clean" in text
+        assert "A failed fsync marks dirty pages clean: a second fsync flushes nothing." in text
 
-    def test_one_that_asks_for_the_same_fsync_of_a_folder_again_is_caught(self, crash: Crash) -> None:
+    def test_one_that_retries_an_fsync_of_a_folder_is_caught(self, crash: Crash) -> None:
         def sync_home_again(home: Path, text: str) -> None:
             write(home / "note.tmp", text.encode())
             sync(home / "note.tmp")
@@ -166,12 +167,14 @@ class TestStores:
         def check(disk: Disk) -> None:
             save_once(disk.home, "later")
 
-        with pytest.raises(ErrorBug, match=r"it raised OSError: \[Errno 28\] No space left on device: 'note.tmp'"):
+        with pytest.raises(
+            ErrorBug, match=r"the workload    raised OSError: \[Errno 28\] No space left on device: 'note.tmp'"
+        ):
             crash.errors(workload, check, errors=("ENOSPC",))
 
 
 class TestEveryOp:
-    def test_fails_in_turn(self, crash: Crash) -> None:
+    def test_fails_once(self, crash: Crash) -> None:
         failed = []
 
         def check(disk: Disk) -> None:
@@ -183,11 +186,11 @@ class TestEveryOp:
 
         explored = crash.errors(workload, check, errors=("EIO",))
         ops = ["create note.tmp", "write note.tmp", "fsync note.tmp", "rename note.tmp", "fsync ."]
-        told = [f"{op} (op {number}) failed with EIO" for number, op in enumerate(ops, 1)]
-        assert [one for one in failed if one in ("nothing failed", *told)] == ["nothing failed", *told]
+        expected = ["nothing failed", *(f"{op} (op {number}) failed with EIO" for number, op in enumerate(ops, 1))]
+        assert [what for what in failed if what in expected] == expected
         assert explored.tried == len(failed)
 
-    def test_of_those_that_need_room_a_full_disk_lets_fail(self, crash: Crash) -> None:
+    def test_that_needs_room_fails_on_a_full_disk(self, crash: Crash) -> None:
         def workload(home: Path) -> None:
             with contextlib.suppress(OSError):
                 save(home, "text")
@@ -253,7 +256,7 @@ class TestEveryOp:
         assert crash.errors(workload, check, errors=("ENOSPC",)).tried > 3
 
     @pytest.mark.parametrize("error", ["EDQUOT", "EROFS"])
-    def test_fails_with_any_error_that_there_is(self, crash: Crash, error: str) -> None:
+    def test_fails_with_any_errno(self, crash: Crash, error: str) -> None:
         raised = set()
 
         def workload(home: Path) -> None:
@@ -262,29 +265,28 @@ class TestEveryOp:
             except OSError as error:
                 raised.add(error.errno)
 
-        crash.errors(workload, lambda _: None, errors=(error,))
+        crash.errors(workload, accept, errors=(error,))
         assert raised == {getattr(errno, error)}
 
 
 class TestWrong:
-    @pytest.mark.parametrize("name", ["ENOSPACE", "errorcode", "", "Short"])
-    def test_names_are_told(self, crash: Crash, name: str) -> None:
-        with pytest.raises(
-            ValueError, match=f"^'{name}' is no error. Give names from errno, such as 'ENOSPC', or 'short'."
-        ):
-            crash.errors(lambda _: None, lambda _: None, errors=("EIO", name))
-
-    def test_one_name_that_is_no_tuple_is_told(self, crash: Crash) -> None:
-        with pytest.raises(TypeError, match=r"errors is 'EIO', one string\. Give a tuple of names: errors=\('EIO',\)"):
-            crash.errors(lambda _: None, lambda _: None, errors="EIO")
-
-    def test_no_name_is_told(self, crash: Crash) -> None:
-        with pytest.raises(ValueError, match="errors names no error, so nothing would fail"):
-            crash.errors(lambda _: None, lambda _: None, errors=())
-
-    def test_a_word_for_unmeasured_that_is_unknown_is_told(self, crash: Crash) -> None:
-        with pytest.raises(ValueError, match=r"unmeasured is 'pass', which is unknown\. One of: fail, skip\."):
-            crash.errors(lambda _: None, lambda _: None, unmeasured="pass")  # type: ignore[arg-type]
+    @pytest.mark.parametrize(
+        ("argument", "error", "message"),
+        [
+            *(
+                ({"errors": ("EIO", name)}, ValueError, f"^'{name}' is not a known error. Give names from errno, such")
+                for name in ("ENOSPACE", "errorcode", "", "Short")
+            ),
+            ({"errors": "EIO"}, TypeError, r"errors is 'EIO', one string\. Give a tuple of names: errors=\('EIO',\)"),
+            ({"errors": ()}, ValueError, "errors is empty, so nothing would fail"),
+            ({"unmeasured": "pass"}, ValueError, r"unmeasured is 'pass', which is unknown\. One of: fail, skip\."),
+        ],
+    )
+    def test_an_argument_is_refused(
+        self, crash: Crash, argument: dict[str, Any], error: type[Exception], message: str
+    ) -> None:
+        with pytest.raises(error, match=message):
+            crash.errors(accept, accept, **argument)
 
     def test_an_exception_of_the_workload_itself_surfaces(self, crash: Crash) -> None:
         def workload(home: Path) -> None:
@@ -292,16 +294,16 @@ class TestWrong:
             raise LookupError("mine")
 
         with pytest.raises(LookupError, match="mine"):
-            crash.errors(workload, lambda _: None)
+            crash.errors(workload, accept)
 
-    def test_a_check_that_always_fails_says_nothing_about_errors(self, crash: Crash) -> None:
+    def test_a_check_that_always_fails_is_not_a_violation(self, crash: Crash) -> None:
         def check(disk: Disk) -> None:
             assert read(disk.home) == "other"
 
-        with pytest.raises(CheckFails, match="your check fails without any error: AssertionError"):
+        with pytest.raises(CheckFails, match="Your check fails even without an I/O error: AssertionError"):
             crash.errors(lambda home: save(home, "text"), check)
 
-    def test_a_workload_that_does_something_else_each_time_is_not_measured(self, crash: Crash) -> None:
+    def test_a_workload_that_is_not_deterministic_is_not_measured(self, crash: Crash) -> None:
         runs = iter(range(100))
 
         def workload(home: Path) -> None:
@@ -310,12 +312,14 @@ class TestWrong:
                     (home / "note").touch()
                     (home / "note").unlink()
 
-        with pytest.raises(NotMeasured, match=r"a run did not come to op \d+, which was to fail"):
-            crash.errors(workload, lambda _: None, errors=("EIO",))
+        with pytest.raises(
+            NotMeasured, match=r"operation \d+, chosen to fail, was never reached: the workload is not deterministic"
+        ):
+            crash.errors(workload, accept, errors=("EIO",))
 
 
 class TestResult:
-    def test_of_a_violation_is_told(self, lab: Lab) -> None:
+    def test_of_a_violation(self, lab: Lab) -> None:
         results: list[CrashResult] = []
         with pytest.raises(ErrorBug):
             run(lab(done=results.append), swallow(save_well))
@@ -327,16 +331,16 @@ class TestResult:
         assert explored.skipped == 0
         assert explored.verdict == "CLEAN"
 
-    def test_tells_what_a_bound_left_out(self, lab: Lab) -> None:
+    def test_counts_what_a_bound_skipped(self, lab: Lab) -> None:
         explored = run(lab(bounds=Bounds(3, 600)), save_well)
         assert explored.tried == 3
         assert explored.skipped > 3
 
     def test_every_op_has_failed_before_the_first_power_cut(self, crash: Crash) -> None:
-        point: list[bool] = []
-        crash.errors(lambda home: save_well(home, "new"), lambda disk: point.append("the power was cut" in disk.crash))
-        assert point == sorted(point)
-        assert True in point
+        cut: list[bool] = []
+        crash.errors(lambda home: save_well(home, "new"), lambda disk: cut.append("the power was cut" in disk.crash))
+        assert cut == sorted(cut)
+        assert True in cut
 
 
 class TestReplay:
@@ -349,16 +353,16 @@ class TestReplay:
         return caught.value
 
     @pytest.mark.parametrize(
-        ("save", "words"),
+        ("save", "pattern"),
         [
             (swallow(save_well), r"ENOSPC-1-[0-9a-f]{8}"),
             (save_without_looking, r"short-2-[0-9a-f]{8}"),
             (save_with_a_second_fsync, r"EIO-3-[0-9a-f]{8}\+posix-\d+-[\d._]+-[0-9a-f]{8}"),
         ],
     )
-    def test_the_same_disk_is_reported(self, lab: Lab, save: Save, words: str) -> None:
+    def test_the_same_disk_is_reported(self, lab: Lab, save: Save, pattern: str) -> None:
         first = self.bug(lab(), save)
-        assert re.fullmatch(words, first.replay_id)
+        assert re.fullmatch(pattern, first.replay_id)
         again = self.bug(lab(replay=ReplayId.read(first.replay_id)), save)
         assert again.replay_id == first.replay_id
         assert str(again).splitlines()[:-1] == str(first).splitlines()[:-1]
@@ -372,7 +376,7 @@ class TestReplay:
         assert result.replayed
         assert result.replay == first.replay_id
 
-    def test_a_disk_that_the_check_has_come_to_accept_passes(self, lab: Lab) -> None:
+    def test_a_disk_that_passes_the_check_now_is_clean(self, lab: Lab) -> None:
         first = self.bug(lab(), save_with_a_second_fsync)
         crash = lab(replay=ReplayId.read(first.replay_id))
 
@@ -380,14 +384,14 @@ class TestReplay:
             save_with_a_second_fsync(home, "new")
             crash.ack("new")
 
-        told: list[str] = []
+        crashes: list[str] = []
         explored = crash.errors(
-            workload, lambda disk: told.append(disk.crash), setup=lambda home: save_well(home, "old")
+            workload, lambda disk: crashes.append(disk.crash), setup=lambda home: save_well(home, "old")
         )
         assert (explored.verdict, explored.tried, explored.replayed) == ("CLEAN", 1, True)
-        assert told[0] == "nothing failed"
-        assert told[1].startswith("fsync note.tmp (op 3) failed with EIO; later the power was cut, after ")
-        assert len(told) == 2
+        assert crashes[0] == "nothing failed"
+        assert crashes[1].startswith("fsync note.tmp (op 3) failed with EIO; later the power was cut, after ")
+        assert len(crashes) == 2
 
     def test_a_run_that_has_changed_is_an_error(self, lab: Lab) -> None:
         first = self.bug(lab(), save_without_looking)
@@ -395,7 +399,7 @@ class TestReplay:
             run(lab(replay=ReplayId.read(first.replay_id)), save_again)
 
     def test_another_op_in_its_place_is_an_error(self, lab: Lab) -> None:
-        """The run is the same up to the op that fails, and after it there is none."""
+        """The run is the same up to the op that fails, which is the last."""
 
         def explore(crash: Crash, first: Callable[[Path], None]) -> None:
             def check(disk: Disk) -> None:
@@ -412,7 +416,7 @@ class TestReplay:
         with pytest.raises(TraceChanged):
             explore(lab(replay=ReplayId.read(caught.value.replay_id)), Path.mkdir)
 
-    def test_an_op_that_is_not_there_any_more_is_an_error(self, lab: Lab) -> None:
+    def test_an_op_that_is_gone_is_an_error(self, lab: Lab) -> None:
         with pytest.raises(TraceChanged, match="The run differs from the one that 'EIO-99-00000000' was made for"):
             run(lab(replay=ReplayId.read("EIO-99-00000000")), save_well)
 
@@ -420,11 +424,11 @@ class TestReplay:
         with pytest.raises(TraceChanged, match="'posix-1-0-00000000' was made"):
             run(lab(replay=ReplayId.read("posix-1-0-00000000")), save_well)
         with pytest.raises(TraceChanged, match="'EIO-1-00000000' was made"):
-            lab(replay=ReplayId.read("EIO-1-00000000")).explore(lambda home: save_well(home, "x"), lambda _: None)
+            lab(replay=ReplayId.read("EIO-1-00000000")).explore(lambda home: save_well(home, "x"), accept)
 
     def test_errors_count_among_the_explorations_of_a_test(self, lab: Lab) -> None:
         def both(crash: Crash) -> None:
-            crash.explore(lambda home: save_well(home, "x"), lambda _: None)
+            crash.explore(lambda home: save_well(home, "x"), accept)
             run(crash, save_without_looking)
 
         with pytest.raises(ErrorBug) as first:
@@ -434,7 +438,7 @@ class TestReplay:
         with pytest.raises(ErrorBug) as again:
             both(lab(replay=ReplayId.read(first.value.replay_id), done=explored.append))
         assert again.value.replay_id == first.value.replay_id
-        assert [one.replayed for one in explored] == [False, True]
+        assert [result.replayed for result in explored] == [False, True]
 
 
 def test_a_world_that_was_changed_behind_its_stand_in_is_not_measured(crash: Crash) -> None:
@@ -449,4 +453,4 @@ def test_a_world_that_was_changed_behind_its_stand_in_is_not_measured(crash: Cra
         bank.refunds.append("order-1")
 
     with pytest.raises(NotMeasured, match="was changed without its stand-in"):
-        crash.errors(workload, lambda _: None)
+        crash.errors(workload, accept)

@@ -1,4 +1,4 @@
-"""Reports: what is told of a violation, in how many words, and what is left out."""
+"""Reports of violations: long lines are cut."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from tests.unit.faults.disk.notes import read, save_without_file_fsync
 
 class TestLongLines:
     @staticmethod
-    def report(crash: Crash, value: object, said: str) -> list[str]:
-        """What is told of a check that says `said`, once `value` was acknowledged."""
+    def report(crash: Crash, value: object, message: str) -> list[str]:
+        """The report of a check that fails with `message`, once `value` was acknowledged."""
 
         def workload(home: Path) -> None:
             crash.ack(value)
@@ -21,7 +21,7 @@ class TestLongLines:
 
         def check(disk: Disk) -> None:
             if read(disk.home) == "":
-                raise ValueError(said)
+                raise ValueError(message)
 
         with pytest.raises(CrashBug) as caught:
             crash.explore(workload, check)
@@ -34,9 +34,9 @@ class TestLongLines:
         assert lines[first + 1] == f"{' ' * 18}second {'z' * 193}... (2,807 more characters)"
 
     def test_of_the_check_that_fit_are_left_alone(self, crash: Crash) -> None:
-        said = "z" * (200 - len("ValueError: "))
-        (line,) = (line for line in self.report(crash, "x", said) if "the check said" in line)
-        assert line.startswith(f"  the check said  ValueError: {said}   ")
+        message = "z" * (200 - len("ValueError: "))
+        (line,) = (line for line in self.report(crash, "x", message) if "the check said" in line)
+        assert line.startswith(f"  the check said  ValueError: {message}   ")
 
     def test_of_what_was_acknowledged_are_cut(self, crash: Crash) -> None:
         (line,) = (line for line in self.report(crash, "y" * 1000, "no") if line.startswith("  ack"))

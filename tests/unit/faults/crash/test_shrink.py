@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Generator
 from pathlib import Path
-from typing import Any
 
 import pytest
 from hypothesis import assume, given, settings
@@ -16,13 +14,14 @@ from pytest_wfstate.faults.bounds import MODELS, Model
 from pytest_wfstate.faults.crash.shrink import Shrink
 from pytest_wfstate.faults.disk.models import crash_points
 from pytest_wfstate.faults.disk.states import Counters, CrashedRun, State, distinct_states
+from pytest_wfstate.faults.drive import Steps
 from pytest_wfstate.faults.trace.ops import HOME, Ack, Create, Item, Trace, Tree, Write
 from tests.unit.faults.disk.notes import read, save_without_fsync, sync, write
 from tests.unit.faults.disk.test_models import traces, tree
 
 
-class Broken:
-    """A check that some disks break: those that differ from `wanted` in one file."""
+class FileCheck:
+    """A check that fails for disks that differ from `wanted` in one file."""
 
     def __init__(self, name: str, wanted: object) -> None:
         self._name = name
@@ -32,13 +31,13 @@ class Broken:
     def fails(self, state: State) -> bool:
         return state.tree().content().get(self._name) != self._wanted
 
-    def __call__(self, state: State) -> Generator[Any, Any, BaseException | None]:
+    def __call__(self, state: State) -> Steps[BaseException | None]:
         self.checked += 1
         return ValueError() if self.fails(state) else None
         yield
 
 
-def shrunk(state: State, check: Broken, tries: int = 300) -> State:
+def shrunk(state: State, check: FileCheck, tries: int = 300) -> State:
     shrink = Shrink(state, ValueError(), check, tries)
     assert list(shrink.steps()) == []
     return shrink.state
@@ -53,20 +52,20 @@ def last_state(items: list[Item], model: Model, start: Tree) -> State:
 
 def test_what_does_not_matter_is_kept() -> None:
     items: list[Item] = [Write(1, 0, b"1"), Write(2, 0, b"2"), Create(HOME, "c", 3), Ack("done")]
-    state = shrunk(last_state(items, "posix", tree(a=b"", b=b"")), Broken("b", b"2"))
+    state = shrunk(last_state(items, "posix", tree(a=b"", b=b"")), FileCheck("b", b"2"))
     assert state.lost() == [1]
 
 
 def test_less_is_lost_of_what_does() -> None:
     items: list[Item] = [Write(1, 0, b"1"), Write(1, 0, b"2"), Write(1, 0, b"3")]
-    state = shrunk(last_state(items, "posix", tree(a=b"0")), Broken("a", b"3"))
+    state = shrunk(last_state(items, "posix", tree(a=b"0")), FileCheck("a", b"3"))
     assert state.tree().content() == {"a": b"2"}
 
 
-def test_one_loss_is_preferred_to_two_that_come_before_it() -> None:
+def test_one_loss_is_preferred_to_two_earlier_ones() -> None:
     items: list[Item] = [Create(HOME, "x", 2), Create(HOME, "y", 3), Create(HOME, "z", 4)]
 
-    class Check(Broken):
+    class Check(FileCheck):
         def fails(self, state: State) -> bool:
             there = state.tree().content().keys()
             return "z" not in there or not there & {"x", "y"}
@@ -77,7 +76,7 @@ def test_one_loss_is_preferred_to_two_that_come_before_it() -> None:
 def test_the_earliest_point_is_taken() -> None:
     items: list[Item] = [Write(1, 0, b"1"), Ack(1), Ack(2), Create(HOME, "c", 3)]
 
-    class Check(Broken):
+    class Check(FileCheck):
         def fails(self, state: State) -> bool:
             return super().fails(state) and bool(state.run.acked(state.point.index))
 
@@ -89,42 +88,43 @@ def test_a_tear_stays_a_tear_at_an_earlier_point() -> None:
     items: list[Item] = [Write(1, 0, b"n" * 1024), Ack(1), Create(HOME, "c", 3)]
     torn = b"n" * 512 + b"o" * 512
 
-    class Check(Broken):
+    class Check(FileCheck):
         def fails(self, state: State) -> bool:
             return not super().fails(state)
 
     state = last_state(items, "posix", tree(a=b"o" * 1024))
     (torn_state,) = [
-        one
-        for one in distinct_states(state.run, Counters())
-        if one.point.index == 3 and one.tree().content() == {"a": torn, "c": b""}
+        candidate
+        for candidate in distinct_states(state.run, Counters())
+        if candidate.point.index == 3 and candidate.tree().content() == {"a": torn, "c": b""}
     ]
     assert shrunk(torn_state, Check("a", torn)).point.index == 1
 
 
-def test_it_gives_up_after_some_checks() -> None:
+def test_it_stops_when_its_tries_are_used_up() -> None:
     items: list[Item] = [Write(1, 0, b"1"), Write(2, 0, b"2"), Create(HOME, "c", 3)]
-    check = Broken("b", b"2")
+    check = FileCheck("b", b"2")
     shrunk(last_state(items, "posix", tree(a=b"", b=b"")), check, tries=2)
     assert check.checked == 2
 
 
 @settings(max_examples=150, deadline=None)
 @given(traces(), st.sampled_from(MODELS), st.sampled_from("abc"), st.data())
-def test_nothing_can_be_put_back_and_no_earlier_point_will_do(
+def test_nothing_can_be_restored_and_no_earlier_point_fails(
     trace: Trace, model: Model, name: str, data: st.DataObject
 ) -> None:
     assume(all(point.possible < 1000 for point in crash_points(trace, model)))
-    check = Broken(name, trace.end().content().get(name))
-    broken = [state for state in distinct_states(CrashedRun(trace, model, ()), Counters()) if check.fails(state)]
-    assume(broken)
-    state = shrunk(data.draw(st.sampled_from(broken)), check, tries=10**6)
+    check = FileCheck(name, trace.end().content().get(name))
+    failing = [state for state in distinct_states(CrashedRun(trace, model, ()), Counters()) if check.fails(state)]
+    assume(failing)
+    state = shrunk(data.draw(st.sampled_from(failing)), check, tries=10**6)
     assert check.fails(state)
     for part, setting in enumerate(state.loss):
-        for axis, turned in enumerate(setting):
-            assert not any(check.fails(state.with_position(part, axis, position)) for position in range(turned))
-    same = [one for one in broken if one.lost() == state.lost() and one.tree().content() == state.tree().content()]
-    assert all(state.point.index <= one.point.index for one in same)
+        for axis, lost in enumerate(setting):
+            assert not any(check.fails(state.with_position(part, axis, position)) for position in range(lost))
+    content = state.tree().content()
+    same = [other for other in failing if other.lost() == state.lost() and other.tree().content() == content]
+    assert all(state.point.index <= other.point.index for other in same)
 
 
 class TestThroughTheLab:
@@ -147,7 +147,7 @@ class TestThroughTheLab:
         assert text.count("xyz") == text.count("unlink") == 0
         assert [line for line in text.splitlines() if "write of 10 bytes" in line] == []
 
-    def test_a_kill_is_reported_at_the_first_op_that_breaks(self, crash: Crash) -> None:
+    def test_a_kill_is_reported_at_the_first_op_that_fails(self, crash: Crash) -> None:
         def workload(home: Path) -> None:
             write(home / "a", b"1")
             write(home / "b", b"1")

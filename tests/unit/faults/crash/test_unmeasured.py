@@ -1,4 +1,4 @@
-"""NOT_MEASURED: what the lab could not see is never a pass, and each time it says why."""
+"""NOT_MEASURED: what the lab could not see is never a pass, and it always says why."""
 
 from __future__ import annotations
 
@@ -16,14 +16,10 @@ from typing import Any
 import pytest
 
 from pytest_wfstate import Crash, CrashBug, CrashResult, Disk, NotMeasured
-from pytest_wfstate.faults.crash.clean_process import FreshProcess
+from pytest_wfstate.faults.crash.clean_process import CleanProcess
 from pytest_wfstate.faults.world.world import Worlds
-from tests.unit.faults.conftest import Lab
+from tests.unit.faults.conftest import Lab, accept
 from tests.unit.faults.disk.notes import read, save, save_without_fsync, write
-
-
-def accept(_: Disk) -> None:
-    """Find nothing wrong with any disk."""
 
 
 def write_by_child(home: Path) -> None:
@@ -71,7 +67,7 @@ def write_without_a_name(home: Path) -> None:
     [
         (write_by_child, r"A child process was started \(by subprocess"),
         (write_by_fork, r"A child process was started \(by os\.fork\)"),
-        (write_by_mmap, r"note was mapped into memory by mmap"),
+        (write_by_mmap, r"note was mapped by mmap"),
         (write_by_native_code, r"The recorded ops do not explain the content of note"),
         (write_nothing, r"nothing was written below home: write to the folder that the workload is given"),
         (write_elsewhere, r"nothing was written below home"),
@@ -86,7 +82,7 @@ def test_of_a_workload(lab: Lab, workload: Any, reason: str) -> None:
     assert [(explored.verdict, explored.tried) for explored in results] == [("NOT_MEASURED", 0)]
 
 
-def test_children_that_write_although_they_were_said_not_to(crash: Crash) -> None:
+def test_children_that_write_although_readonly(crash: Crash) -> None:
     with pytest.raises(NotMeasured, match="The recorded ops do not explain the content of note"):
         crash.explore(write_by_child, accept, children="readonly")
 
@@ -113,14 +109,14 @@ def test_a_thread_that_is_still_running(crash: Crash) -> None:
     threads[0].join()
 
 
-def test_every_reason_is_told(crash: Crash) -> None:
+def test_every_reason_is_listed(crash: Crash) -> None:
     def workload(home: Path) -> None:
         write_by_mmap(home)
         os.system("true")
 
     with pytest.raises(NotMeasured) as caught:
         crash.explore(workload, accept)
-    assert str(caught.value).count("\n- ") == 3  # and the bytes that nobody wrote
+    assert str(caught.value).count("\n- ") == 3  # and the bytes that no recorded op wrote
 
 
 def test_skipping_it(crash: Crash) -> None:
@@ -137,7 +133,7 @@ def test_errors_are_not_measured_either(crash: Crash) -> None:
 
 
 class TestMemory:
-    """A check must not live on what a crash would have taken."""
+    """A check must not rely on what a crash would have taken."""
 
     def test_a_pass_that_needs_it(self, crash: Crash) -> None:
         cache: dict[str, str] = {}
@@ -150,9 +146,7 @@ class TestMemory:
         def check(disk: Disk) -> None:
             assert not disk.acked or cache.get("note") or read(disk.home) == "text"
 
-        with pytest.raises(
-            NotMeasured, match="the check passes in the process of the workload and fails in a fresh one"
-        ):
+        with pytest.raises(NotMeasured, match="the check passes in the workload's process and fails in a clean one"):
             crash.explore(workload, check)
 
     def test_a_pass_that_needs_it_late_in_a_long_run(self, crash: Crash) -> None:
@@ -179,12 +173,10 @@ class TestMemory:
         def check(disk: Disk) -> None:
             assert int(read(disk.home) or 0) == len(done)
 
-        with pytest.raises(
-            NotMeasured, match="the check fails in the process of the workload and passes in a fresh one"
-        ):
+        with pytest.raises(NotMeasured, match="the check fails in the workload's process and passes in a clean one"):
             crash.explore(workload, check)
 
-    def test_is_told_once(self, lab: Lab) -> None:
+    def test_is_reported_once(self, lab: Lab) -> None:
         done: list[int] = []
         results: list[CrashResult] = []
         crash = lab(done=results.append)
@@ -215,7 +207,7 @@ class TestMemory:
 
         assert crash.explore(lambda home: save(home, "new"), check, setup=setup).verdict == "CLEAN"
 
-    def test_acks_and_worlds_of_local_classes_are_no_trouble(self, crash: Crash) -> None:
+    def test_acks_and_worlds_may_be_of_local_classes(self, crash: Crash) -> None:
         class Receipt:
             def __init__(self, number: int) -> None:
                 self.number = number
@@ -242,7 +234,7 @@ class TestMemory:
 
         assert crash.explore(workload, check).verdict == "CLEAN"
 
-    def test_a_check_that_cannot_be_compared_is_no_pass(self, crash: Crash) -> None:
+    def test_a_check_that_cannot_be_compared_is_not_a_pass(self, crash: Crash) -> None:
         def workload(home: Path) -> None:
             class New:
                 pass
@@ -250,25 +242,23 @@ class TestMemory:
             save(home, "text")
             crash.ack(New())
 
-        with pytest.raises(
-            NotMeasured, match=r"cannot be run in a fresh process.*New is not known to the other process"
-        ):
+        with pytest.raises(NotMeasured, match=r"cannot be run in a clean process.*New does not exist in this process"):
             crash.explore(workload, accept)
 
     def test_a_check_that_waits_for_a_thread_of_this_process(self) -> None:
         with ThreadPoolExecutor(1) as pool:
             pool.submit(int).result()  # its thread is not in a fork
-            fresh = FreshProcess(lambda _: pool.submit(str).result(), Worlds(), patience=0.2)
+            clean = CleanProcess(lambda _: pool.submit(str).result(), Worlds(), timeout=0.2)
             with pytest.raises(Exception, match=r"it did not end there in 0\.2 s: it may wait for a thread"):
-                fresh.check("anything")
-            fresh.close()
+                clean.check("anything")
+            clean.close()
 
     def test_a_check_that_ends_its_process(self) -> None:
-        fresh = FreshProcess(lambda _: os._exit(1), Worlds())
+        clean = CleanProcess(lambda _: os._exit(1), Worlds())
         for _ in range(2):
             with pytest.raises(Exception, match="it ended the process"):
-                fresh.check("anything")
-        fresh.close()
+                clean.check("anything")
+        clean.close()
 
     def test_what_a_check_prints_there_is_not_seen(self, crash: Crash, capfd: pytest.CaptureFixture[str]) -> None:
         def check(_: Disk) -> None:
@@ -278,7 +268,7 @@ class TestMemory:
         assert capfd.readouterr().out.count("one line") == explored.tried + 1
 
 
-def test_a_true_violation_is_one_in_the_fresh_process_too(crash: Crash) -> None:
+def test_a_violation_that_does_not_depend_on_memory_is_reported(crash: Crash) -> None:
     asked: queue.SimpleQueue[str] = queue.SimpleQueue()
 
     def workload(home: Path) -> None:

@@ -65,7 +65,7 @@ class TestTheWriterAfterTheOneThatDied:
         with pytest.raises(CrashBug) as caught:
             self.explore(crash, depth=2)
         text = str(caught.value)
-        assert text.startswith("a crash, and then a power cut (posix) during recovery from it, can leave a disk that ")
+        assert text.startswith("A crash followed by a power cut (posix model) during recovery can leave a disk that ")
         assert re.sub(r" +\(?[^ ]*\.py:\d+\)?", "", text).splitlines()[2:8] == [
             "  acknowledged    'two'",
             "  first crash     it was killed, after create journal",
@@ -75,7 +75,7 @@ class TestTheWriterAfterTheOneThatDied:
             "  lost            create journal",
         ]
         assert "An fsync of the folder (home) by recovery, before ack of 'two' (" in text
-        assert "With it 0 of " in text
+        assert "With it, 0 of " in text
 
     @pytest.mark.parametrize("model", ["kill", "ext4", "xfs"])
     def test_is_no_trouble_elsewhere(self, crash: Crash, model: Model) -> None:
@@ -108,11 +108,11 @@ class TestRecoveryThatBreaks:
         with pytest.raises(CrashBug) as caught:
             crash.explore(self.workload, self.recover, setup=setup, model=model, depth=2)
         text = str(caught.value)
-        assert text.startswith("a crash, and then a ")
+        assert text.startswith("A crash followed by a ")
         how = "it was killed" if model == "kill" else "the power was cut"
         assert "  first crash     it was killed, before it did anything\n" in text
         assert f"  second crash    {how} during recovery, after unlink note " in text
-        assert "The second crash lost nothing: it is the order of the steps that leaves this disk." in text
+        assert "All writes reached the disk: the second crash fell between two steps." in text
         assert "AssertionError" in text
 
 
