@@ -106,8 +106,8 @@ def test_tables_that_a_later_release_makes_first_are_refused(place: Place, monke
         found = is_made(self, transaction, where)
         if not found:
             monkeypatch.undo()
-            transaction.say(f"CREATE TABLE {place.prefix}_schema (contract TEXT PRIMARY KEY, version INTEGER)")
-            transaction.say(f"INSERT INTO {place.prefix}_schema VALUES ('resume', 2)")
+            transaction.execute_text(f"CREATE TABLE {place.prefix}_schema (contract TEXT PRIMARY KEY, version INTEGER)")
+            transaction.execute_text(f"INSERT INTO {place.prefix}_schema VALUES ('resume', 2)")
         return found
 
     monkeypatch.setattr(Schema, "is_made", raced)

@@ -103,7 +103,7 @@ def test_an_engine_of_the_users_keeps_its_own_bound(on_postgres: Place) -> None:
 def test_a_transaction_that_idles_is_ended_by_postgres(on_postgres: Place, does: str) -> None:
     with on_postgres.open(SqlResumeStore) as store:
         call = getattr(store._database, does)
-        assert call(lambda transaction: transaction.say("SHOW idle_in_transaction_session_timeout").value) == "5s"
+        assert call(lambda transaction: transaction.execute_text("SHOW idle_in_transaction_session_timeout").value) == "5s"
 
 
 @pytest.mark.parametrize(("given", "expected"), [("0", "20s"), ("1min", "1min")])
@@ -131,7 +131,7 @@ def test_the_lock_of_a_session_that_nobody_hears_of_is_freed(
         attempts.append(1)
         if len(attempts) == 1:
             other._database.write(lambda _: None, lock="a lock")  # comes back when the server has ended the other one
-        return transaction.say("SELECT 1").value
+        return transaction.execute_text("SELECT 1").value
 
     assert store._database.write(pause, lock="a lock") == 1
     assert attempts == [1, 1]
