@@ -53,15 +53,15 @@ def test_a_handle_has_32_connections_at_most_and_further_calls_wait_for_one(plac
         calls = [threads.submit(store._database.read, stay) for _ in range(60)]
         for _ in range(32):
             begun.acquire()
-        is_there_room = begun.acquire(timeout=0.1)
+        has_free_slot = begun.acquire(timeout=0.1)
         all_in.set()
         assert [call.result() for call in calls] == ["done"] * 60
-    assert not is_there_room
+    assert not has_free_slot
     assert meter.most <= 32
     store.close()
 
 
-def test_calls_that_fail_leave_room_for_others(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_failed_calls_release_their_slots(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     store = place.open(SqlResumeStore)
     store.save(POINT)
 
@@ -72,7 +72,7 @@ def test_calls_that_fail_leave_room_for_others(place: Place, monkeypatch: pytest
         with pytest.raises(ValueError, match="refused"):
             store._database.read(refuse)
     with monkeypatch.context() as patch:
-        patch.setattr(store._database.dialect, "take", refuse)
+        patch.setattr(store._database.dialect, "configure", refuse)
         for _ in range(33):
             with pytest.raises(ValueError, match="refused"):
                 store.load("a")
