@@ -103,7 +103,9 @@ def test_an_engine_of_the_users_keeps_its_own_bound(on_postgres: Place) -> None:
 def test_a_transaction_that_idles_is_ended_by_postgres(on_postgres: Place, does: str) -> None:
     with on_postgres.open(SqlResumeStore) as store:
         call = getattr(store._database, does)
-        assert call(lambda transaction: transaction.execute_text("SHOW idle_in_transaction_session_timeout").value) == "5s"
+        assert (
+            call(lambda transaction: transaction.execute_text("SHOW idle_in_transaction_session_timeout").value) == "5s"
+        )
 
 
 @pytest.mark.parametrize(("given", "expected"), [("0", "20s"), ("1min", "1min")])
