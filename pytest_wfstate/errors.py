@@ -1,7 +1,7 @@
-"""What a store refuses, and how it says so; and what a suite says of a store.
+"""The errors of this package.
 
-Every error is a `WfstateError` and also the builtin that it stands for, so that code which knows nothing of
-this package can still catch it. Its `__module__` is the package, which is where users import it from.
+Every error is a `WfstateError` and also the builtin exception that fits it, so that code which does not know this
+package can still catch it. Its `__module__` is the package, where users import it from.
 """
 
 from __future__ import annotations
@@ -25,35 +25,35 @@ __all__ = [
 
 
 class WfstateError(Exception):
-    """Base of every error that this package raises on purpose."""
+    """Base class of every error that this package raises on purpose."""
 
     __module__ = "pytest_wfstate"
 
 
 class InvalidId(WfstateError, ValueError):
-    """An id that no store accepts: empty, too long, not text, or text that cannot be written down."""
+    """An id that every store rejects: empty, too long, not text, or text that cannot be encoded."""
 
     __module__ = "pytest_wfstate"
 
 
 class NotFound(WfstateError, LookupError):
-    """The call needs a record that is not there."""
+    """The call needs a record that does not exist."""
 
     __module__ = "pytest_wfstate"
 
 
 class CorruptRecord(WfstateError, ValueError):
-    """A record is there and cannot be read.
+    """A record exists but cannot be read.
 
-    `where` names the file (or row, or key) that holds it.
+    `where` names the file, row or key that holds it.
     """
 
     __module__ = "pytest_wfstate"
 
     def __init__(self, where: object, reason: str) -> None:
         super().__init__(
-            f"the record in {where} cannot be read: {reason}. It was left as it is. "
-            "Restore it from a backup, or remove it to start afresh."
+            f"the record in {where} cannot be read: {reason}. It was left unchanged. "
+            "Restore it from a backup, or delete it to start over."
         )
         self.where = str(where)
         self.reason = reason
@@ -63,37 +63,37 @@ class CorruptRecord(WfstateError, ValueError):
 
 
 class CannotLock(WfstateError, OSError):
-    """The file system, or the operating system, offers no lock on a folder."""
+    """The file system or the operating system cannot lock a folder."""
 
     __module__ = "pytest_wfstate"
 
 
 class LoopDeadlock(WfstateError, RuntimeError):
-    """A blocking call that would wait for the very thread it is made in."""
+    """A blocking call would wait for the thread that makes it."""
 
     __module__ = "pytest_wfstate"
 
 
 class MissingExtra(WfstateError, ImportError):
-    """A store needs a package that is not installed with this one, but with one of its extras."""
+    """A store needs a package that only an extra of pytest-wfstate installs."""
 
     __module__ = "pytest_wfstate"
 
 
 class LostConnection(WfstateError, ConnectionError):
-    """The server of a store cannot be reached, or was lost in the middle of a call; it says what came of that."""
+    """The server of a store cannot be reached, or the connection was lost during a call; the message says what changed."""
 
     __module__ = "pytest_wfstate"
 
 
 class UnusableDatabase(WfstateError, ValueError):
-    """A database that no store can be in."""
+    """A database that cannot hold a store."""
 
     __module__ = "pytest_wfstate"
 
 
 class NewerSchema(WfstateError, RuntimeError):
-    """The tables of a store were made by a later release, and may mean what this one does not know."""
+    """The tables of a store were created by a later release, and this one might misread them."""
 
     __module__ = "pytest_wfstate"
 
@@ -109,18 +109,18 @@ class Violation(WfstateError, AssertionError):
 
 
 class StoreTimeout(WfstateError, TimeoutError):
-    """A store's method did not come back."""
+    """A store's method did not return in time."""
 
     __module__ = "pytest_wfstate"
 
 
 class AdapterError(WfstateError, RuntimeError):
-    """`encode` or `decode` of a suite raised an error: nothing can be said of the store."""
+    """`encode` or `decode` of a suite raised an error, so the store could not be judged."""
 
     __module__ = "pytest_wfstate"
 
 
 class InvalidSetting(WfstateError, ValueError):
-    """An attribute of a suite has a value that means nothing."""
+    """An attribute of a suite has an invalid value."""
 
     __module__ = "pytest_wfstate"

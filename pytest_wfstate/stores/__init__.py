@@ -1,1 +1,1 @@
-"""How a contract is kept: one folder a backend, one file a contract in each."""
+"""Stores: one folder per backend, one file per contract in each."""

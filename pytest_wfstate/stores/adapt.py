@@ -1,4 +1,4 @@
-"""Any store in the other colour: async where it is sync, sync where it is async."""
+"""Adapters that give a sync store async methods, and an async store blocking ones."""
 
 from __future__ import annotations
 
@@ -19,29 +19,30 @@ T = TypeVar("T")
 
 
 def as_sync(store: Any) -> Any:
-    """Give `store` with methods that block: each async one runs on a loop of this process's own, in a thread.
+    """Return `store` with blocking methods: each async one runs on an event loop that this process keeps in a thread.
 
-    So it works inside a running event loop too, and in a forked child, which gets a loop of its own. Those of this
-    package's stores that are blocking at heart are called as such: no loop, and no thread.
+    That works inside a running event loop too, and in a forked child, which gets a loop of its own. Methods of this
+    package's stores that are blocking underneath are called directly, without loop or thread.
 
-    Called by what runs on that loop itself, as an async store does that has another one inside, they raise `LoopDeadlock`.
+    Raises:
+        LoopDeadlock: when called, if the caller itself runs on that loop, as an async store does that wraps another.
     """
     return _SyncAdapter(store)
 
 
 def as_async(store: Any) -> Any:
-    """Give `store` with methods to await: each blocking one runs in a thread."""
+    """Return `store` with async methods: each blocking one runs in a thread."""
     return _AsyncAdapter(store)
 
 
-class _Recoloured:
-    """A store whose methods are wrapped as they are asked for."""
+class _Adapter:
+    """A store whose methods are wrapped on access."""
 
     def __init__(self, store: Any) -> None:
         self._store = store
 
     def __getattr__(self, name: str) -> Any:
-        if name.startswith("__"):  # what copy and pickle ask for, of this object and before it has a store
+        if name.startswith("__"):  # copy and pickle look these up, even before there is a store
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
         value = getattr(self._store, name)
         return self._wrap(value) if callable(value) else value
@@ -52,19 +53,19 @@ class _Recoloured:
     def _wrap(self, method: Callable[..., Any]) -> Callable[..., Any]:
         raise NotImplementedError
 
-    def _recolour(self, result: Any) -> Any:
-        """Give another handle (`store.handle()`) in this colour too, and anything else as it is."""
+    def _adapt(self, result: Any) -> Any:
+        """Wrap another handle (`store.handle()`) the same way, and return anything else as it is."""
         return type(self)(result) if isinstance(result, Store) else result
 
 
-class _SyncAdapter(_Recoloured):
+class _SyncAdapter(_Adapter):
     def _wrap(self, method: Callable[..., Any]) -> Callable[..., Any]:
         direct = blocking(method) or method
 
         @functools.wraps(method)
         def call(*args: Any, **kwargs: Any) -> Any:
             result = direct(*args, **kwargs)
-            return self._recolour(_loop().run(result) if inspect.isawaitable(result) else result)
+            return self._adapt(_loop().run(result) if inspect.isawaitable(result) else result)
 
         return call
 
@@ -75,14 +76,14 @@ class _SyncAdapter(_Recoloured):
         self.close()
 
 
-class _AsyncAdapter(_Recoloured):
+class _AsyncAdapter(_Adapter):
     def _wrap(self, method: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(method)
         async def call(*args: Any, **kwargs: Any) -> Any:
             if inspect.iscoroutinefunction(method):
-                return self._recolour(await method(*args, **kwargs))
+                return self._adapt(await method(*args, **kwargs))
             result = await in_thread(functools.partial(method, *args, **kwargs))
-            return self._recolour(await result if inspect.isawaitable(result) else result)
+            return self._adapt(await result if inspect.isawaitable(result) else result)
 
         return call
 
@@ -94,7 +95,7 @@ class _AsyncAdapter(_Recoloured):
 
 
 class _Loop:
-    """An event loop in a thread, for as long as the process lives."""
+    """An event loop in a thread that lasts as long as the process."""
 
     def __init__(self) -> None:
         self._loop = asyncio.new_event_loop()
@@ -106,8 +107,8 @@ class _Loop:
             if inspect.iscoroutine(awaitable):
                 awaitable.close()
             raise LoopDeadlock(
-                "a store of as_sync was called by what runs on the event loop of as_sync, which would wait for itself "
-                "for ever. Await the async store there, without as_sync."
+                "a store wrapped by as_sync was called from the event loop that as_sync runs on, which would deadlock. "
+                "Await the async store there, without as_sync."
             )
         return asyncio.run_coroutine_threadsafe(_await(awaitable), self._loop).result()
 
@@ -121,11 +122,11 @@ def _loop_of(pid: int) -> _Loop:  # noqa: ARG001 - it is the key
     return _Loop()
 
 
-_making = threading.RLock()  # of two threads that ask first, one makes the loop; held by who forks
+_making = threading.RLock()  # one thread makes the loop; also held across a fork
 
 
 def _loop() -> _Loop:
-    """Give this process's loop. A forked child has its parent's, but not the thread that runs it: it needs its own."""
+    """Return this process's loop. A forked child inherits the loop but not the thread that runs it, so it makes one."""
     with _making:
         return _loop_of(os.getpid())
 

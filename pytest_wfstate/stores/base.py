@@ -1,4 +1,4 @@
-"""What every store of this package is, whatever it keeps and wherever it keeps it."""
+"""What every store of this package has in common, whatever its contract and backend."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 _BLOCKING: dict[Any, Callable[..., Any]] = {}
-"""What each method that `threaded` has made does in its thread."""
+"""Maps each async method made by `threaded` to the blocking method it wraps."""
 
 
 class Store:
-    """A handle on stored state: a context manager of both colours, whose `close()` may be called at any time."""
+    """A handle on stored state: a sync and async context manager whose `close()` may be called at any time."""
 
     def close(self) -> None:
-        """Let go of what this handle holds. What it stored stays. Closing again is no error."""
+        """Release what this handle holds. What it stored stays. Closing twice does nothing."""
 
     def __enter__(self) -> Self:
         return self
@@ -34,9 +34,9 @@ class Store:
 
 
 def threaded(method: Callable[P, T]) -> Callable[P, Coroutine[Any, Any, T]]:
-    """Make a blocking method an async one that does its work in a thread.
+    """Turn a blocking method into an async one that works in a thread.
 
-    Nothing is bound to the event loop, so a store may be used from one loop after another.
+    Nothing is bound to an event loop, so a store may be used from one loop after another.
     """
 
     @functools.wraps(method)
@@ -48,13 +48,13 @@ def threaded(method: Callable[P, T]) -> Callable[P, Coroutine[Any, Any, T]]:
 
 
 def blocking(method: Callable[..., Any]) -> Callable[..., Any] | None:
-    """Give what a bound method that `threaded` has made would do in a thread, to be done in the caller's; or None."""
-    made = _BLOCKING.get(getattr(method, "__func__", None))
-    return made and functools.partial(made, getattr(method, "__self__", None))
+    """Return the blocking form of a bound method made by `threaded`, to call without a thread; None for any other."""
+    function = _BLOCKING.get(getattr(method, "__func__", None))
+    return function and functools.partial(function, getattr(method, "__self__", None))
 
 
 async def in_thread(call: Callable[[], T]) -> T:
-    """Run `call` in a thread of whatever event loop runs this: asyncio's, or else trio's."""
+    """Run `call` in a thread of the running event loop: asyncio's, or else trio's."""
     try:
         asyncio.get_running_loop()
     except RuntimeError:

@@ -135,8 +135,8 @@ def test_a_store_in_a_database_without_its_extra_tells_what_to_install() -> None
         "except MissingExtra as error: print(isinstance(error, ImportError), error)"
     )
     assert python(code) == (
-        "True SqlPausedStore needs SQLAlchemy, which is not installed. It was looked for where Python looks for "
-        "packages. Install it with: pip install 'pytest-wfstate[sql]'"
+        "True SqlPausedStore needs SQLAlchemy, which is not installed: Python found no package of that name. "
+        "Install it with: pip install 'pytest-wfstate[sql]'"
     )
 
 

@@ -1,4 +1,4 @@
-"""Stores in a folder: every change is there in full after a crash, or not at all."""
+"""Stores in a folder: after a crash every change is there in full or not at all."""
 
 from pytest_wfstate.stores.file.effects import FileEffectStore
 from pytest_wfstate.stores.file.paused import FilePausedStore

@@ -1,4 +1,4 @@
-"""What the file stores share: a folder, and how much of a crash it is to survive."""
+"""What the file stores share: a folder, and which crashes it must survive."""
 
 from __future__ import annotations
 
@@ -16,11 +16,10 @@ R = TypeVar("R", PausedWorkflow, ResumePoint)
 
 
 class FileStore(Store):
-    """A store in a folder of its own, which is made when something is first saved.
+    """A store in a folder of its own, which the first change creates.
 
-    With `durability="power"` a call that has returned survives a power cut. With `"process"` nothing is fsynced: it
-    survives the death of the process, and the last calls before a power cut may be lost, or leave a file that cannot
-    be read.
+    With `durability="power"` a call that has returned survives a power cut. With `"process"` nothing is fsynced: the
+    call survives the death of the process, but a power cut may lose the last calls or leave a file unreadable.
     """
 
     def __init__(self, directory: str | os.PathLike[str], durability: Durability = "power") -> None:
@@ -28,12 +27,12 @@ class FileStore(Store):
 
     @property
     def directory(self) -> Path:
-        """The folder that holds everything."""
+        """The folder that holds every file of the store."""
         return self._folder.home
 
 
 def parse(kind: type[R], data: bytes, path: Path, run_id: str) -> R:
-    """Read the record of `run_id` from the whole content of its file.
+    """Parse the record of `run_id` from the whole content of its file.
 
     Raises:
         CorruptRecord: the file does not hold such a record, or holds that of another run.

@@ -1,4 +1,4 @@
-"""The effects contract, in a folder: one journal a task."""
+"""The effects contract, in a folder: one journal per task."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from pytest_wfstate.stores.file.journal import Journal
 
 
 class MarkChange(Record):
-    """A change: one more effect."""
+    """A change: one more effect, and when it was marked."""
 
     effect: SideEffectRecord
     at: I64
@@ -47,7 +47,7 @@ class FileEffectStore(FileStore, EffectStore):
 
     def __init__(self, directory: str | os.PathLike[str], durability: Durability = "power") -> None:
         super().__init__(directory, durability)
-        self._tasks = Journal(self._folder, ".json", _TaskDocument, may_stand_alone=True)
+        self._tasks = Journal(self._folder, ".json", _TaskDocument, accept_bare=True)
 
     @classmethod
     def at_default_path(cls, durability: Durability = "power") -> Self:

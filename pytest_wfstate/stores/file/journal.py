@@ -2,14 +2,14 @@
 
 A mark, a step or a snapshot costs one appended line and one fsync, however long the run is. Each line is eight
 hexadecimal digits of CRC-32, a space, and JSON. The first line holds the document as it was when the file was
-written, with a random `generation`. Where other programs write a document alone, that is read as well.
+written, with a random `generation`. A bare document, as other programs write it, is read as well.
 
-What may be found after a crash: the last line is bad, because its writer died before it was acknowledged. It is
-passed over by readers and cut off by the next writer. A bad line *before* a good one was good once, so it is damage:
-`CorruptRecord`, with file and offset.
+A crash may leave a torn last line, whose writer died before it acknowledged the change. Readers skip it and the next
+writer truncates it. A bad line *before* a good one was good once, so it is damage: `CorruptRecord`, with file and
+offset.
 
-A handle keeps what it has read, and reads only what is new. It trusts what it kept while the file's generation and
-the checksum of the last line it read still stand where they stood.
+A handle caches what it has read, and reads only what is new. The cache is valid while the file's generation and the
+checksum of the last line read are still where they were.
 """
 
 from __future__ import annotations
@@ -31,37 +31,37 @@ from pytest_wfstate.errors import CorruptRecord
 from pytest_wfstate.stores.file.folder import Folder, LockedFolder, write_all
 from pytest_wfstate.stores.file.names import stem
 
-_MOST_KEPT = 64  # documents that one handle keeps parsed
+_MOST_CACHED = 64  # documents that one handle keeps parsed
 _LEAST_CHANGES = 64  # below this, compaction is not worth its two fsyncs
-# How a change's line starts. No text within one can hold it: a quote in it is escaped, and none ends before a letter.
+# How a change's line starts. No string inside a line matches: a quote in it is escaped, and never precedes a letter.
 _START = re.compile(rb'[0-9a-f]{8} \{"[a-z]')
 _OPENING = b'{"generation":"'
-_HEAD = len(b"00000000 ") + len(_OPENING) + 16  # enough of the first line to tell one generation from another
+_HEAD = len(b"00000000 ") + len(_OPENING) + 16  # enough of the first line to distinguish generations
 _LINE_HEAD = len(b"00000000 ")
 
 
 class Document(Protocol):
-    """What a journal holds: a record that can take changes."""
+    """What a journal holds: a record that changes can be applied to."""
 
     @classmethod
     def blank(cls, *ids: str) -> Self:
-        """Make the document that the first change starts from."""
+        """Return the document that the first change starts from."""
 
     @classmethod
     def from_json(cls, text: str | bytes, where: object) -> Self:
-        """Read a document back."""
+        """Parse a document."""
 
     def to_json(self) -> str:
-        """Write the whole document."""
+        """Return the whole document as JSON."""
 
     def ids(self) -> tuple[str, ...]:
-        """Tell whose document this is."""
+        """Return the ids that the document belongs to."""
 
     def apply(self, change: bytes | str) -> None:
-        """Take one change, given as JSON."""
+        """Apply one change, given as JSON."""
 
     def size(self) -> int:
-        """Count the items in it, by which compaction is judged."""
+        """Return the number of items, which decides when to compact."""
 
 
 D = TypeVar("D", bound=Document)
@@ -69,10 +69,10 @@ D = TypeVar("D", bound=Document)
 
 @dataclass(slots=True)
 class _CachedDocument(Generic[D]):
-    """What a handle has read of one file: the document, and how far it came."""
+    """What a handle has read of one file: the document, and how far it read."""
 
     document: D
-    head: bytes  # of the first line; empty if the file is a document alone
+    head: bytes  # of the first line; empty if the file is a bare document
     items: int  # in the document of the first line
     changes: int = 0
     last: int = 0  # where the last good line starts
@@ -80,12 +80,12 @@ class _CachedDocument(Generic[D]):
     end: int = 0  # where it ends
 
     def reach(self) -> Reach:
-        """Tell how far it came."""
+        """Return how far the file was read."""
         return Reach(self.head, self.last_head, self.end)
 
 
 class Reach(NamedTuple):
-    """A state of one file, told from every other by its generation, the checksum of its last line, and its length."""
+    """A state of one file, identified by its generation, the checksum of its last line, and its length."""
 
     head: bytes
     last_head: bytes
@@ -95,38 +95,38 @@ class Reach(NamedTuple):
 class Journal(Generic[D]):
     """All journals of one kind in a folder."""
 
-    def __init__(self, folder: Folder, suffix: str, document: type[D], *, may_stand_alone: bool = False) -> None:
+    def __init__(self, folder: Folder, suffix: str, document: type[D], *, accept_bare: bool = False) -> None:
         self._folder = folder
         self._suffix = suffix
         self._document = document
-        self._may_stand_alone = may_stand_alone  # the document, in a file that another program wrote
-        # An entry is taken out while it is in use, so that no two threads share one: who finds none reads the file.
-        self._kept: collections.OrderedDict[str, _CachedDocument[D]] = collections.OrderedDict()
-        # What this handle knows to be on the disk of each file, its name included. Readers have no part in it.
+        self._accept_bare = accept_bare  # a document without a first line, as another program wrote it
+        # An entry is taken out while in use, so that no two threads share one: the other thread reads the file.
+        self._cache: collections.OrderedDict[str, _CachedDocument[D]] = collections.OrderedDict()
+        # What this handle knows to be durable of each file, its name included. Readers neither use nor extend it.
         self._durable: collections.OrderedDict[str, Reach] = collections.OrderedDict()
 
     def forget(self) -> None:
-        """Drop everything kept in memory."""
-        self._kept.clear()
+        """Drop everything cached."""
+        self._cache.clear()
         self._durable.clear()
 
     @contextlib.contextmanager
     def view(self, *ids: str) -> Iterator[D | None]:
-        """Look at a document, or None if there is none. It is to be copied from, not changed."""
+        """Yield a document, or None if there is none. Copy from it; do not change it."""
         name = self._name(ids)
         try:
             entry = self._read(name, ids)
         except CorruptRecord:
-            # A reader takes no lock, so a writer may have cut and appended while it read. Then this look differs.
+            # A reader takes no lock, so a writer may have truncated and appended meanwhile. Read again under the lock.
             with self._folder.shared():
                 entry = self._read(name, ids)
         yield None if entry is None else entry.document
         if entry is not None:
-            _keep(self._kept, name, entry)
+            _keep(self._cache, name, entry)
 
     @contextlib.contextmanager
     def edit(self, *ids: str) -> Iterator[Edit[D]]:
-        """Look at a document, blank if there is none, under the lock, to change it."""
+        """Yield a document to change, under the lock; a blank one if there is none."""
         name = self._name(ids)
         with self._folder.exclusive() as held:
             entry = self._read(name, ids)
@@ -137,22 +137,22 @@ class Journal(Generic[D]):
                 edit.acknowledge()
             finally:
                 if edit.entry is not None:
-                    _keep(self._kept, name, edit.entry)
+                    _keep(self._cache, name, edit.entry)
                     if edit.durable is not None:
                         _keep(self._durable, name, edit.durable)
 
     def write(self, document: D) -> None:
-        """Put a whole document in the place of the file, whatever was there."""
+        """Replace the file with a whole document, whatever was there."""
         name = self._name(document.ids())
         with self._folder.exclusive() as held:
             entry = _write(held, name, document)
-            _keep(self._kept, name, entry)
+            _keep(self._cache, name, entry)
             _keep(self._durable, name, entry.reach())
 
     def delete(self, *ids: str) -> None:
-        """Remove the file, whatever is in it."""
+        """Delete the file, whatever is in it."""
         name = self._name(ids)
-        self._kept.pop(name, None)
+        self._cache.pop(name, None)
         self._durable.pop(name, None)
         if self._folder.exists():
             with self._folder.exclusive() as held:
@@ -163,7 +163,7 @@ class Journal(Generic[D]):
         return stem(*ids) + self._suffix
 
     def _read(self, name: str, ids: tuple[str, ...]) -> _CachedDocument[D] | None:
-        entry = self._kept.pop(name, None)
+        entry = self._cache.pop(name, None)
         where = self._folder.path(name)
         try:
             fd = os.open(where, os.O_RDONLY)
@@ -178,19 +178,19 @@ class Journal(Generic[D]):
             os.close(fd)
         if entry.document.ids() != ids:
             raise CorruptRecord(
-                where, f"it is a record of {'/'.join(entry.document.ids())!r}, not of {'/'.join(ids)!r}"
+                where, f"it is the record of {'/'.join(entry.document.ids())!r}, not of {'/'.join(ids)!r}"
             )
         return entry
 
     def _first(self, data: bytes, where: object) -> _CachedDocument[D]:
         """Read a file from its start."""
-        if self._may_stand_alone and data.startswith(b"{"):
+        if self._accept_bare and data.startswith(b"{"):
             document = self._document.from_json(data, where)
             return _CachedDocument(document, b"", document.size(), end=len(data))
         length = data.find(b"\n") + 1
         body = _body(data[:length])
         if body is None or not body.startswith(_OPENING):
-            raise CorruptRecord(where, "its first line, which holds the document, is damaged or cut short")
+            raise CorruptRecord(where, "its first line, which holds the document, is damaged or truncated")
         start = _HEAD - _LINE_HEAD + len(b'","document":')
         document = self._document.from_json(body[start:-1], where)
         entry = _CachedDocument(document, data[:_HEAD], document.size(), end=length, last_head=data[:_LINE_HEAD])
@@ -211,8 +211,8 @@ class Edit(Generic[D]):
         self.durable = durable
 
     def apply(self, change: Record) -> None:
-        """Change the document and the file, in one step for everybody else."""
-        # If anything fails, what is in memory is not what is on the disk: it is not kept.
+        """Change the document and the file, atomically for all other readers."""
+        # If anything fails, memory and disk differ: the entry leaves the cache.
         entry, self.entry = self.entry, None
         line = change.to_json()
         self.document.apply(line)
@@ -225,17 +225,17 @@ class Edit(Generic[D]):
     def _append(self, entry: _CachedDocument[D], line: bytes) -> None:
         fd = os.open(self._held.path(self.name), os.O_RDWR)
         try:
-            if os.fstat(fd).st_size > entry.end:  # a line that its writer did not live to finish
+            if os.fstat(fd).st_size > entry.end:  # a torn line
                 self._cut(fd, entry)
             elif self.durable != entry.reach():
-                # Of two lines that share an fsync a power cut may keep the second alone, which is damage.
+                # Of two lines that share an fsync, a power cut may keep only the second, which is damage.
                 self._sync(fd, entry)
             os.lseek(fd, entry.end, os.SEEK_SET)
             try:
                 write_all(fd, line)
                 self._sync(fd, entry)
             except BaseException:
-                with contextlib.suppress(OSError):  # nobody was told of this line
+                with contextlib.suppress(OSError):  # this line was not acknowledged
                     self._cut(fd, entry)
                 raise
         finally:
@@ -245,9 +245,9 @@ class Edit(Generic[D]):
         entry.changes += 1
 
     def acknowledge(self) -> None:
-        """Make sure that what this handle saw is on the disk, even where it had nothing to add.
+        """Make durable what this handle has read, even if it had nothing to add.
 
-        The writer of the line or the file it saw may have died before its fsync.
+        The writer of that line or file may have died before its fsync.
         """
         if self.entry is None or self.durable == self.entry.reach():
             return
@@ -257,26 +257,26 @@ class Edit(Generic[D]):
         finally:
             os.close(fd)
         self._sync_name(self.entry)
-        if self.entry.head:  # a document alone cannot be told from another of its length
+        if self.entry.head:  # a bare document looks like any other of its length
             self.durable = self.entry.reach()
 
     def _cut(self, fd: int, entry: _CachedDocument[D]) -> None:
-        """Cut the file back to its last good line, for good."""
+        """Truncate the file after its last good line, durably."""
         os.ftruncate(fd, entry.end)
         self._sync(fd, entry)
 
     def _sync(self, fd: int, entry: _CachedDocument[D]) -> None:
-        """Wait until the file is on the disk; if that fails, put a copy in its place, up to the last good line."""
+        """Flush the file to the disk; if that fails, replace it with a copy up to the last good line."""
         try:
             self._held.folder.sync(fd)
         except BaseException:
-            # What could not be written counts as written from now on (fsync(2)): no later fsync would do it.
+            # What could not be written counts as written from now on (fsync(2)): no later fsync would write it.
             with contextlib.suppress(OSError):
                 self._held.replace(self.name, _renewed(_read_at(fd, 0, entry.end)))
             raise
 
     def _sync_name(self, entry: _CachedDocument[D]) -> None:
-        """Wait until the file's name is on the disk, unless this handle has done so before."""
+        """Flush the file's name to the disk, unless this handle has done so before."""
         if self.durable is None or self.durable.head != entry.head:
             self._held.sync()
 
@@ -288,7 +288,7 @@ def _write(held: LockedFolder, name: str, document: D) -> _CachedDocument[D]:
 
 
 def _renewed(data: bytes) -> bytes:
-    """Give a file's content a generation of its own: others may know the name of the old one to be on the disk."""
+    """Return a file's content under a new generation: other handles may know the old one's name to be durable."""
     length = data.find(b"\n") + 1
     return checksummed_line(_opening() + data[_HEAD : length - 1]) + data[length:] if _body(data[:length]) else data
 
@@ -305,12 +305,14 @@ def _follow(entry: _CachedDocument[D], data: bytes, where: object) -> None:
         body = _body(data[start:end])
         if body is None:
             if end < len(data) or _holds_a_line(data[start + 1 :]):
-                raise CorruptRecord(where, f"the line at offset {entry.end} is damaged, and there are lines after it")
+                raise CorruptRecord(where, f"the line at offset {entry.end} is damaged, and more lines follow it")
             return
         try:
             entry.document.apply(body)
         except ValidationError as error:
-            raise CorruptRecord(where, f"the line at offset {entry.end} is no change: {explain(error)}") from error
+            raise CorruptRecord(
+                where, f"the line at offset {entry.end} is not a valid change: {explain(error)}"
+            ) from error
         entry.last, entry.last_head = entry.end, data[start : start + _LINE_HEAD]
         entry.end += end - start
         entry.changes += 1
@@ -332,13 +334,13 @@ def checksummed_line(body: bytes) -> bytes:
 
 
 def _body(line: bytes) -> bytes | None:
-    """Give the JSON of a line, or None if the line is bad."""
+    """Return the JSON of a line, or None if the line is bad."""
     body = line[_LINE_HEAD:-1]
     return body if checksummed_line(body) == line else None
 
 
 def _holds_a_line(data: bytes) -> bool:
-    """Tell whether a good line ends `data`: then a flipped bit ate the line break before it."""
+    """Whether `data` ends with a good line: then a flipped bit destroyed the line break before it."""
     return data.endswith(b"\n") and any(_body(data[match.start() :]) is not None for match in _START.finditer(data))
 
 
@@ -352,9 +354,9 @@ def _read_at(fd: int, offset: int, length: int | None = None) -> bytes:
     return b"".join(parts)
 
 
-def _keep(kept: collections.OrderedDict[str, Any], name: str, value: object) -> None:
-    """Keep one more, and let go of the oldest."""
-    kept[name] = value
-    if len(kept) > _MOST_KEPT:
+def _keep(cache: collections.OrderedDict[str, Any], name: str, value: object) -> None:
+    """Add an entry to a cache, and evict the oldest."""
+    cache[name] = value
+    if len(cache) > _MOST_CACHED:
         with contextlib.suppress(KeyError):  # another thread emptied it
-            kept.popitem(last=False)
+            cache.popitem(last=False)

@@ -1,7 +1,7 @@
-"""The lock on a folder: held by one process at a time, gone with the process that held it.
+"""The lock on a folder: held by one process at a time, released when that process dies.
 
-It is `flock` on the folder itself, so it leaves no file behind and a killed worker blocks nobody. Every use opens
-the folder anew: two open descriptions exclude each other in one process as well, so threads need no other lock.
+It is `flock` on the folder itself, so it leaves no file behind and a killed worker blocks no other. Every use opens
+the folder again: two open file descriptions exclude each other even in one process, so threads need no other lock.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ from pytest_wfstate.errors import CannotLock
 
 try:
     import fcntl
-except ImportError:  # Windows: say so when a lock is asked for, not when the package is imported
+except ImportError:  # Windows: fail when a lock is needed, not when the package is imported
     fcntl = None  # type: ignore[assignment]
 
 _NO_LOCKS = {errno.ENOLCK, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EBADF, errno.EINVAL}
 
 _held: set[int] = set()
-_forking = threading.RLock()  # held by who forks, and while a descriptor is not in `_held` yet
+_forking = threading.RLock()  # held across a fork, and until a new descriptor is in `_held`
 
 
 class Kind(enum.Enum):
-    """How a folder is locked: to change it, or to look at several of its files at once."""
+    """How a folder is locked: to change it, or to read several of its files at one moment."""
 
     EXCLUSIVE = "exclusive"
     SHARED = "shared"
@@ -36,11 +36,11 @@ class Kind(enum.Enum):
 
 @contextlib.contextmanager
 def locked(home: Path, kind: Kind) -> Iterator[int]:
-    """Hold the lock on the folder `home`, and give a descriptor of it.
+    """Hold the lock on the folder `home`, and yield a descriptor of it.
 
     Raises:
-        FileNotFoundError: there is no such folder.
-        CannotLock: its file system has no such locks.
+        FileNotFoundError: the folder does not exist.
+        CannotLock: its file system does not support such locks.
 
     """
     while True:
@@ -49,7 +49,7 @@ def locked(home: Path, kind: Kind) -> Iterator[int]:
             _held.add(fd)
         try:
             _flock(fd, kind, home)
-            # While we waited, the folder may have been removed and made again: that lock would guard nothing.
+            # While we waited, the folder may have been removed and recreated: this lock would guard nothing.
             if os.path.samestat(os.fstat(fd), os.stat(home)):
                 yield fd
                 return
@@ -67,8 +67,8 @@ def _flock(fd: int, kind: Kind, home: Path) -> None:
             raise
         raise CannotLock(
             error.errno,
-            f"the folder cannot be locked ({error.strerror}): its file system, perhaps a network share, has no flock "
-            "for folders. Keep the store on a local disk, or use a SQL or Redis store",
+            f"the folder cannot be locked ({error.strerror}): its file system, perhaps a network share, does not "
+            "support flock on folders. Keep the store on a local disk, or use a SQL or Redis store",
             str(home),
         ) from error
 
@@ -76,8 +76,8 @@ def _flock(fd: int, kind: Kind, home: Path) -> None:
 def _release(fd: int) -> None:
     if fd not in _held:  # this is a child, forked while its parent held the lock
         return
-    # Unlocked by name, not by closing alone: a child forked meanwhile shares the lock through its copy of fd.
-    # What cannot be locked cannot be unlocked either, and that was said when locking failed.
+    # Closing alone is not enough: a child forked meanwhile shares the lock through its copy of fd.
+    # What cannot be locked cannot be unlocked either, and `_flock` has reported that.
     with contextlib.suppress(OSError):
         if fcntl is not None:
             fcntl.flock(fd, fcntl.LOCK_UN)
@@ -86,7 +86,7 @@ def _release(fd: int) -> None:
 
 
 def _close_in_child() -> None:
-    """Give up the copies of held locks that a fork made, lest the child hold them after its parent died."""
+    """Close the copies of held locks that a fork made, or the child would hold them after its parent died."""
     for fd in _held:
         with contextlib.suppress(OSError):
             os.close(fd)

@@ -1,7 +1,7 @@
-"""File names for ids: readable where they can be, different for different ids everywhere.
+"""File names for ids: readable where possible, and never the same for two ids.
 
 Lower-case letters, digits, `_` and `-` stand for themselves and everything else is percent-encoded, upper case
-included: two ids never share a name on a case-insensitive disk either, and no id reaches outside its folder.
+included: two ids do not share a name even on a case-insensitive disk, and no id reaches outside its folder.
 """
 
 from __future__ import annotations
@@ -26,27 +26,27 @@ _SHORTENED = re.compile(rf"[a-z0-9_%A-F.-]{{{_KEPT}}}~[0-9a-f]{{64}}")
 
 
 def stem(*ids: str) -> str:
-    """Name the file that belongs to `ids`, without its suffix."""
-    name = ".".join(_encode(one) for one in ids)
+    """Return the name of the file that belongs to `ids`, without its suffix."""
+    name = ".".join(map(_encode, ids))
     if len(name) <= _LONGEST:
         return name
     return f"{name[:_KEPT]}~{hashlib.sha256(name.encode()).hexdigest()}"
 
 
 def only_id(stem_: str) -> str | None:
-    """Read the one id back from a stem; None if it was shortened, or no store wrote it."""
+    """Decode the only id in a stem; None if the stem was shortened or no store wrote it."""
     try:
         decoded = urllib.parse.unquote(stem_, errors="strict")
         return decoded if decoded and "\0" not in decoded and stem(decoded) == stem_ else None
-    except UnicodeError:  # somebody else's file
+    except UnicodeError:  # not a file of ours
         return None
 
 
 def is_shortened(stem_: str) -> bool:
-    """Tell whether the id has to be read from inside the file."""
+    """Whether the id has to be read from inside the file."""
     return _SHORTENED.fullmatch(stem_) is not None
 
 
-def _encode(one: str) -> str:
-    name = "".join(_ENCODED[byte] for byte in one.encode())
+def _encode(id_: str) -> str:
+    name = "".join(_ENCODED[byte] for byte in id_.encode())
     return f"%{ord(name[0]):02X}{name[1:]}" if name in _RESERVED else name

@@ -1,7 +1,7 @@
 """The paused contract, in a folder.
 
-A paused run is `<id>.json`, a claimed one `<id>.inflight`, and `<id>.lease` tells who claimed it and when. Claiming
-renames the first to the second, so that at no moment neither is there. A lease is advice, never fsynced: if it is
+A paused run is `<id>.json`, a claimed one `<id>.inflight`, and `<id>.lease` says who claimed it and when. Claiming
+renames the first to the second, so at least one of them always exists. A lease is advice, never fsynced: if it is
 missing or unreadable, its claim counts as expired.
 """
 
@@ -49,7 +49,7 @@ class FilePausedStore(FileStore, PausedStore):
         if not self._folder.exists():
             return None
         with self._folder.exclusive() as held:
-            paused = self.load(run_id)  # read before it is moved: a record that cannot be read stays paused
+            paused = self.load(run_id)  # read before it is moved: an unreadable record stays paused
             if paused is not None:
                 token = uuid.uuid4().hex  # a new one each time: workers forked from one handle do not share it
                 held.write(run + LEASE, _lease(token), durable=False)
@@ -67,7 +67,7 @@ class FilePausedStore(FileStore, PausedStore):
             orphans = [run for run in sorted(stems(held.names(), INFLIGHT)) if is_orphan(held, run, age)]
             again = {run for run in orphans if held.exists(run + PAUSED)}
             if again:
-                # Who paused them again may have died before its fsync: until then a claim is all that is on the disk.
+                # Whoever paused them again may have died before its fsync: the disk may hold nothing but the claim.
                 held.sync()
             for run in orphans:
                 if run in again:
@@ -95,8 +95,8 @@ class FilePausedStore(FileStore, PausedStore):
         with self._folder.exclusive() as held:
             held.unlink(run + INFLIGHT, run + LEASE)
             if held.exists(run + PAUSED):
-                # In one step a power cut could keep an old claim and lose the record, and recovery would bring that
-                # back. There may be one though none is seen: who dropped it may have died before its fsync.
+                # In one step a power cut could keep an old claim and lose the record, and recovery would re-arm that
+                # claim. Even if none is visible: whoever dropped it may have died before its fsync.
                 held.sync()
             held.unlink(run + PAUSED + ".tmp", run + PAUSED)
             held.sync()
@@ -104,7 +104,7 @@ class FilePausedStore(FileStore, PausedStore):
     def list(self) -> builtins.list[str]:
         with self._folder.shared() as names:
             ids = [_id(self._folder, run) for run in stems(names, PAUSED)]
-        return sorted(one for one in ids if one is not None)
+        return sorted(run_id for run_id in ids if run_id is not None)
 
 
 def run_stem(run_id: str) -> str:
@@ -118,7 +118,7 @@ def stems(names: Iterable[str], suffix: str) -> Iterable[str]:
 
 
 def _id(folder: Folder, run: str) -> str | None:
-    """Find out whose file this is; None if it is not one of ours, or if nobody can tell since it cannot be read."""
+    """Return the id that a file belongs to; None if it is not one of ours, or its id is inside and unreadable."""
     if not is_shortened(run):
         return only_id(run)
     path = folder.path(run + PAUSED)

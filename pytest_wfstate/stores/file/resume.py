@@ -1,4 +1,4 @@
-"""The resume contract, in a folder: one file a run, replaced whole."""
+"""The resume contract, in a folder: one file per run, replaced as a whole."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The runs contract, in a folder: one journal a run, for its state and its steps alike."""
+"""The runs contract, in a folder: one journal per run holds both its state and its steps."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class _RunChange(Record):
 
 
 class _RunDocument(Record):
-    """A journal's document: a run, if it was created, and its steps in their order."""
+    """A journal's document: a run, if it was created, and its steps in order."""
 
     run_task_id: Text
     run: WorkflowExecutionState | None = None
@@ -40,11 +40,11 @@ class _RunDocument(Record):
         return (self.run_task_id,)
 
     def apply(self, change: bytes | str) -> None:
-        new = _RunChange.model_validate_json(change)
-        if new.run is not None:
-            self.run = new.run
-        if new.step is not None:
-            self.steps[new.step.step_id] = new.step
+        parsed = _RunChange.model_validate_json(change)
+        if parsed.run is not None:
+            self.run = parsed.run
+        if parsed.step is not None:
+            self.steps[parsed.step.step_id] = parsed.step
 
     def size(self) -> int:
         return len(self.steps)

@@ -1,4 +1,4 @@
-"""The snapshots contract, in a folder: one journal a workflow and run."""
+"""The snapshots contract, in a folder: one journal per workflow and run."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ class FileSnapshotStore(FileStore, SnapshotStore):
         key = check_key(source)
         if not self._folder.exists():
             raise no_source(key)
-        # The source is made durable first: who saved it may have died before its fsync, and a fork of nothing is none.
+        # Make the source durable first: its writer may have died before the fsync, and a fork must not outlive it.
         with self._runs.edit(key.workflow_id, key.run_id) as edit:
             snapshot = edit.document.snapshots.get(key.super_step)
             if snapshot is None:

@@ -27,7 +27,7 @@ class MemoryStore(Store):
         return other
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Self:
-        """Copy the memory with all that is in it. Handles that are copied together share the copy."""
+        """Copy the memory with everything in it. Handles that are copied together share the copy."""
         other = copy.copy(self)
         for name, value in vars(self).items():
             if id(value) not in memo:
@@ -36,13 +36,13 @@ class MemoryStore(Store):
         return other
 
     def _begin(self) -> None:
-        """Set up what belongs to one handle alone."""
+        """Set up what belongs to this handle alone."""
 
 
 def _copied(value: Any) -> Any:
-    """Copy what a store keeps. Text, moments and owners are never changed; `copy.deepcopy` would take far longer."""
+    """Copy what a store keeps. Text, times and owners are immutable; `copy.deepcopy` would take far longer."""
     if isinstance(value, dict):
-        return {key: _copied(one) for key, one in value.items()}
+        return {key: _copied(item) for key, item in value.items()}
     if isinstance(value, set):
         return set(value)
     return value.model_copy(deep=True) if isinstance(value, BaseModel) else value

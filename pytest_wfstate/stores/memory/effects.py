@@ -9,7 +9,7 @@ from pytest_wfstate.stores.memory.base import MemoryStore
 
 
 class MemoryEffectStore(MemoryStore, EffectStore):
-    """Keeps checkpoints in memory: copies of its own, which no caller ever holds."""
+    """Keeps checkpoints in memory, as private copies that no caller ever holds."""
 
     def __init__(self, *, clock: Clock = now) -> None:
         super().__init__(clock=clock)

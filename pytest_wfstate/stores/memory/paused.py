@@ -14,7 +14,7 @@ from pytest_wfstate.stores.memory.base import MemoryStore
 
 
 class Claim(NamedTuple):
-    """A run in flight: its record, the handle that took it, and when."""
+    """A run in flight: its record, the handle that claimed it, and when."""
 
     record: str
     owner: object
@@ -59,7 +59,7 @@ class MemoryPausedStore(MemoryStore, PausedStore):
         return self.recover_some(list(self._inflight), older_than)
 
     def recover_some(self, run_ids: Iterable[str], older_than: float | None = None) -> int:
-        """Recover no other runs than these: a recovery that dies may have come to any of them."""
+        """Recover only these runs: a recovery that dies may have reached any subset."""
         age = check_age(older_than)
         rearmed = 0
         with self._lock:

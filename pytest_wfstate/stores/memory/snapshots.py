@@ -23,7 +23,7 @@ from pytest_wfstate.stores.memory.base import MemoryStore
 
 
 class MemorySnapshotStore(MemoryStore, SnapshotStore):
-    """Keeps snapshots in memory. `new_id` invents the ids of forks."""
+    """Keeps snapshots in memory. `new_id` generates the ids of forks."""
 
     def __init__(self, *, clock: Clock = now, new_id: Callable[[], RunId] = new_run_id) -> None:
         super().__init__(clock=clock)

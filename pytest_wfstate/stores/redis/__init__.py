@@ -1,4 +1,4 @@
-"""Stores on a Redis server: each change is one script, which the server carries out as a whole or not at all."""
+"""Stores on a Redis server: each change is one script, which the server runs as a whole or not at all."""
 
 from pytest_wfstate.stores.redis.effects import RedisEffectStore
 from pytest_wfstate.stores.redis.paused import RedisPausedStore

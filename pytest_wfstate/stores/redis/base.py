@@ -22,9 +22,9 @@ R = TypeVar("R", bound=Record)
 
 
 class RedisStore(Store):
-    """A store on a Redis server, given by its URL or by a client, whose keys begin with `prefix`.
+    """A store on a Redis server, which is given as a URL or a client; its keys begin with `prefix`.
 
-    A client that was given is not closed with the store. `clock` stands in for the time of day.
+    A client that was passed in is not closed with the store. `clock` stands in for the time of day.
     """
 
     contract: ClassVar[str]
@@ -40,12 +40,12 @@ class RedisStore(Store):
         self._client.close()
 
     def _home(self, *ids: str) -> str:
-        """Give the name of the key that belongs to some ids. Names of others that do begin with it."""
+        """Return the first key of some ids. Their other keys begin with it."""
         return f"{self._prefix}:{self.contract}:{tagged(*ids)}"
 
-    def _look(self, script: Script, home: str, *parts: str, args: Sequence[Argument] = ()) -> Any:
-        """Run a script on some keys of one home."""
-        return self._client.look(script, [home + part for part in parts], args)
+    def _query(self, script: Script, home: str, *parts: str, args: Sequence[Argument] = ()) -> Any:
+        """Run a script that only reads, on some keys of one home."""
+        return self._client.query(script, [home + part for part in parts], args)
 
     def _change(self, change: ChangeScript, home: str, *parts: str, args: Sequence[Argument] = ()) -> Any:
         """Run a script that changes some keys of one home. `KEYS[1]` is its receipt."""
@@ -54,24 +54,24 @@ class RedisStore(Store):
 
 
 def parsed(kind: type[R], data: bytes, where: str, **ids: object) -> R:
-    """Read a record, which must be that of `ids`.
+    """Parse a record, which must belong to `ids`.
 
     Raises:
-        CorruptRecord: it is not.
+        CorruptRecord: it does not.
     """
     record = kind.from_json(data, where)
     for name, expected in ids.items():
-        found = getattr(record, name)
-        if found != expected:
-            raise CorruptRecord(where, f"its {name} is {found!r}, not {expected!r}")
+        actual = getattr(record, name)
+        if actual != expected:
+            raise CorruptRecord(where, f"its {name} is {actual!r}, not {expected!r}")
     return record
 
 
 def place(key: str, field: str | None = None) -> str:
-    """Name a key, or a field of it, in an error."""
+    """Return the name of a key, or of one of its fields, for an error."""
     return f"Redis key {key!r}" if field is None else f"field {field!r} of Redis key {key!r}"
 
 
 def fingerprint(data: bytes) -> str:
-    """Tell a text from others, as `redis.sha1hex` does in a script."""
+    """Return a digest of a text, the same as `redis.sha1hex` in a script."""
     return hashlib.sha1(data, usedforsecurity=False).hexdigest()

@@ -1,4 +1,4 @@
-"""The client of a store: it runs scripts on the server, and sends again what was lost on the way."""
+"""The client of a store: it runs scripts on the server, and resends a call whose connection was lost."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ T = TypeVar("T")
 Argument = str | bytes | int
 
 _TIMEOUT = 5.0
-"""Seconds that a client of the store's own waits for a connection, and for an answer: else it would wait for ever for
-a server whose machine is gone."""
+"""Seconds that the store's own client waits for a connection or an answer. Without it, a server whose machine is gone
+would block the client for ever."""
 
 _SLACK = 1.0
-"""Seconds by which the clocks of client and server may come apart while a receipt is kept."""
+"""Seconds by which the clocks of client and server may drift apart while a receipt is kept."""
 
-# One that stands still while the machine sleeps would count too little. Nobody freezes it.
+# It must not stop while the machine sleeps, and frozen clocks in tests leave it alone.
 _CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 
 
 class RedisClient:
-    """A connection pool of the store's own, made from a URL, or a client that the user has given.
+    """The store's own connection pool, made from a URL, or a client that the user passed in.
 
-    It is safe to use in threads, and in processes that were forked: redis-py gives each its own connections.
+    It is safe to use in threads and in forked processes: redis-py gives each its own connections.
     """
 
     def __init__(self, url_or_client: Any) -> None:
@@ -40,44 +40,44 @@ class RedisClient:
         self._redis: Any = _own_client(package, url_or_client) if self._is_own else url_or_client
         if not isinstance(self._redis, (package.Redis, package.RedisCluster)):
             raise TypeError(
-                f"{url_or_client!r} is of type {type(url_or_client).__name__}. A store is given the URL of a server, "
-                "or a redis.Redis or redis.RedisCluster, which are not of redis.asyncio."
+                f"{url_or_client!r} is a {type(url_or_client).__name__}, neither a URL nor a blocking Redis client. "
+                "Pass the URL of a server, a redis.Redis or a redis.RedisCluster, not one of redis.asyncio."
             )
 
-    def look(self, script: Script, keys: Sequence[str], args: Sequence[Argument] = ()) -> Any:
-        """Run a script that changes nothing, and give what it returns, text as bytes.
+    def query(self, script: Script, keys: Sequence[str], args: Sequence[Argument] = ()) -> Any:
+        """Run a script that changes nothing, and return its result, text as bytes.
 
         Raises:
             LostConnection: the server cannot be reached, or did not answer.
-            CorruptRecord: a key holds what is no part of any store.
+            CorruptRecord: a key holds a value of the wrong type.
         """
         return self._retry_once(lambda: self._run(script, keys, args), keys[0], changes=False)
 
     def change(self, change: ChangeScript, keys: Sequence[str], args: Sequence[Argument] = ()) -> Any:
-        """Run a script that changes something, once, and give what it returns, text as bytes.
+        """Run a script that changes something exactly once, and return its result, text as bytes.
 
         Raises:
             LostConnection: the server cannot be reached, or did not answer.
-            CorruptRecord: a key holds what is no part of any store.
+            CorruptRecord: a key holds a value of the wrong type.
         """
-        begin, sendings = _seconds(), itertools.count()
+        begin, attempts = _seconds(), itertools.count()
 
         def call() -> Any:
-            deadline = self._deadline(keys[0], begin) if next(sendings) else ""
+            deadline = self._deadline(keys[0], begin) if next(attempts) else ""
             return self._run(change, keys, [*args, deadline])
 
         return self._retry_once(call, keys[1], changes=True)
 
     def get(self, *command: str) -> Any:
-        """Run a command that only reads; the second word is its key."""
+        """Run a command that only reads; its second word is the key."""
         return self._retry_once(lambda: self._send(*command), command[1], changes=False)
 
     def sent_nothing(self, error: BaseException) -> bool:
-        """Tell whether a call, that has raised `error`, is known not to have been sent."""
+        """Whether a call that raised `error` is known not to have been sent."""
         return self._is_unsent(error.__cause__ or error)
 
     def close(self) -> None:
-        """Close the connections, unless they are the user's."""
+        """Close the connections, unless the client is the user's."""
         if self._is_own:
             self._redis.close()
 
@@ -89,18 +89,18 @@ class RedisClient:
             return self._send("EVAL", script.text, *rest)
 
     def _send(self, command: str, *args: Argument) -> Any:
-        # Bytes in both directions, whatever the client of the user encodes and decodes: a record that is no text is
-        # told, not stumbled over.
-        plain = [one.encode() if isinstance(one, str) else one for one in args]
-        return self._redis.execute_command(command, *plain, NEVER_DECODE=True)
+        # Bytes in both directions, whatever the user's client encodes and decodes: a record that is not text is then
+        # reported as corrupt, not as a decoding error.
+        encoded = [arg.encode() if isinstance(arg, str) else arg for arg in args]
+        return self._redis.execute_command(command, *encoded, NEVER_DECODE=True)
 
     def _deadline(self, key: str, begin: float) -> int:
-        """Give the time of the server until when it has a receipt of what it was sent since `begin`."""
+        """Return the server time until which it still has the receipt of a call sent since `begin`."""
         now: int = self._run(NOW, [key], [])
         return now + int(1000 * (REMEMBERED - _SLACK - (_seconds() - begin)))
 
     def _retry_once(self, call: Callable[[], T], key: str, *, changes: bool) -> T:
-        """Make a call, and once more if the connection was lost."""
+        """Make a call, and retry it once if the connection was lost."""
         self._warn_once()
         lost: list[Exception] = []
         while len(lost) < 2:
@@ -112,36 +112,33 @@ class RedisClient:
                 lost.append(error)
             except self._package.ResponseError as error:
                 if "WRONGTYPE" in str(error):
-                    raise CorruptRecord(f"Redis key {key!r}", f"the server says {error}") from error
+                    raise CorruptRecord(f"Redis key {key!r}", f"the server reports {error}") from error
                 if TOO_LATE not in str(error):
                     raise
                 break
-        # Of two, the one that may have been sent says more.
-        cause = next((one for one in lost if not self._is_unsent(one)), lost[-1])
+        # Of two errors, report the one whose call may have been sent.
+        cause = next((error for error in lost if not self._is_unsent(error)), lost[-1])
         raise self._lost_in(key, cause, changes=changes) from cause
 
     def _is_unsent(self, error: BaseException) -> bool:
-        """Tell whether a call failed because it got no connection, from the pool or to the server.
+        """Whether a call failed because it got no connection, from the pool or to the server.
 
-        A client of a cluster may have sent it before, to another node.
+        A cluster client may have sent it to another node before.
         """
         frames = traceback.walk_tb(error.__traceback__)
-        got_none = any(frame.f_code.co_name == "get_connection" for frame, _ in frames)
-        return got_none and not isinstance(self._redis, self._package.RedisCluster)
+        not_connected = any(frame.f_code.co_name == "get_connection" for frame, _ in frames)
+        return not_connected and not isinstance(self._redis, self._package.RedisCluster)
 
     def _lost_in(self, key: str, error: Exception, *, changes: bool) -> LostConnection:
-        what = f"the connection to the Redis server{self._place()} was lost, and the call could not be repeated"
-        came = "Nothing was to be changed: try again when the server can be reached."
+        problem = f"the connection to the Redis server{self._place()} was lost, and a retry failed"
+        advice = "The call only reads. Retry when the server can be reached."
         if self._is_unsent(error):
-            what = f"no connection to the Redis server{self._place()} could be had"
-            came = (
-                "Nothing was sent, so nothing was changed: try again when the server can be reached, and the client "
-                "has a connection free."
-            )
+            problem = f"cannot connect to the Redis server{self._place()}"
+            advice = "Nothing was changed. Retry when the server can be reached and the client has a free connection."
         elif changes:
-            came = "Whether the change was made cannot be told: look before you make it again."
+            advice = "The change may or may not have been made. Check whether it is there before you retry."
         reason = str(error).rstrip(".")
-        return LostConnection(f"{what}: {reason}. It was about key {key!r}. {came}")
+        return LostConnection(f"{problem}: {reason}. The call was on key {key!r}. {advice}")
 
     def _warn_once(self) -> None:
         warn_once(self._package, self._redis, self._place())
@@ -149,7 +146,7 @@ class RedisClient:
     def _place(self) -> str:
         known = getattr(getattr(self._redis, "connection_pool", None), "connection_kwargs", {})
         place = known.get("path") or (known.get("host") and f"{known['host']}:{known.get('port')}")
-        return f" at {place}" if place else ""  # a cluster has many places, and Sentinel finds out where the server is
+        return f" at {place}" if place else ""  # a cluster has many servers, and Sentinel looks the server up
 
 
 def _redis() -> Any:
@@ -157,16 +154,16 @@ def _redis() -> Any:
         import redis
     except ImportError as error:
         raise MissingExtra(
-            "this store needs the package redis, which is not installed. It comes with an extra of pytest-wfstate: "
-            "pip install 'pytest-wfstate[redis]'"
+            "Redis stores need the package redis, which is not installed: Python found no package of that name. "
+            "Install it with: pip install 'pytest-wfstate[redis]'"
         ) from error
     return redis
 
 
 def _own_client(package: Any, url: str) -> Any:
-    """Make a client that does not send anything again by itself, nor its name and version before anything else.
+    """Make a client that neither retries by itself nor announces its name and version first.
 
-    Each thread that is in a call has a connection, however many there are. What the URL says of all this wins.
+    Each thread that is in a call has a connection, however many there are. Settings in the URL take precedence.
     """
     from redis.backoff import NoBackoff
     from redis.retry import Retry

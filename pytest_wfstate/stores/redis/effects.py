@@ -1,4 +1,4 @@
-"""The effects contract, on Redis: the log of a checkpoint is a list, the ids that are done are a set.
+"""The effects contract, on Redis: the log of a checkpoint is a list, the completed ids are a set.
 
 So a mark adds an element to each, and costs the same however many there are.
 """
@@ -16,8 +16,8 @@ from pytest_wfstate.stores.redis.base import RedisStore, fingerprint, parsed, pl
 from pytest_wfstate.stores.redis.client import Argument
 from pytest_wfstate.stores.redis.script import ChangeScript, Script
 
-# The first is a hash: the checkpoint as it was saved, but for its log and its ids, and the fingerprint of that, by
-# which a mark knows that it can be read; and the two fields that marks change.
+# The first is a hash: the checkpoint as it was saved, without its log and ids; the fingerprint of that, by which a mark
+# knows that it is readable; and the two fields that marks change.
 _PARTS = ("", ":log", ":done")
 
 _LOAD = Script("""
@@ -70,7 +70,7 @@ _DELETE = ChangeScript("""
 
 
 class RedisEffectStore(RedisStore, EffectStore):
-    """Keeps the checkpoint of task `task-1` at `wfstate:effects:{task-1}`, its log and ids at keys that begin so."""
+    """Keeps the checkpoint of task `task-1` at `wfstate:effects:{task-1}`, its log and ids at keys with that prefix."""
 
     contract = "effects"
 
@@ -93,11 +93,11 @@ class RedisEffectStore(RedisStore, EffectStore):
         effect = check_effect(tool_use_id, effect)
         at = seconds(self._clock())
         args: list[Argument] = [tool_use_id, effect.to_json(), at, _bare(WorkflowCheckpoint.new(task_id, "unknown"))]
-        while (came := self._change(_MARK, home, *_PARTS, args=args)) == b"full":
+        while (reply := self._change(_MARK, home, *_PARTS, args=args)) == b"full":
             checkpoint = self._load(task_id)
-            if checkpoint is not None:  # else somebody has just deleted it, and there is room again
-                checkpoint.mark(effect, at=at)  # refuses, as the record does everywhere
-        if came == b"corrupt":
+            if checkpoint is not None:  # else it was just deleted: try again
+                checkpoint.mark(effect, at=at)  # raises, as it does in every store
+        if reply == b"corrupt":
             raise CorruptRecord(place(home), "it does not hold the checkpoint that was saved")
 
     @threaded
@@ -106,27 +106,27 @@ class RedisEffectStore(RedisStore, EffectStore):
 
     def _load(self, task_id: str) -> WorkflowCheckpoint | None:
         home = self._home(task_id)
-        found = self._look(_LOAD, home, *_PARTS)
-        if found is None:
+        parts = self._query(_LOAD, home, *_PARTS)
+        if parts is None:
             return None
-        bare, saved_as, step_index, updated_at, log, ids = found
+        bare, saved_as, step_index, updated_at, log, ids = parts
         if bare is None or fingerprint(bare).encode() != saved_as:
             raise CorruptRecord(place(home), "it does not hold the checkpoint that was saved")
         checkpoint = parsed(WorkflowCheckpoint, bare, place(home), task_id=task_id)
-        checkpoint.side_effects_log = [SideEffectRecord.from_json(one, place(f"{home}:log")) for one in log]
+        checkpoint.side_effects_log = [SideEffectRecord.from_json(text, place(f"{home}:log")) for text in log]
         try:
-            checkpoint.completed_tool_ids = {one.decode() for one in ids}
+            checkpoint.completed_tool_ids = {id_.decode() for id_ in ids}
             checkpoint.step_index, checkpoint.updated_at = int(step_index or b""), int(updated_at or b"")
         except ValueError as error:
-            raise CorruptRecord(place(home), f"of its fields or its ids, {error}") from error
+            raise CorruptRecord(place(home), f"one of its fields or ids is invalid: {error}") from error
         return checkpoint
 
 
 def _bare(checkpoint: WorkflowCheckpoint) -> str:
-    """Write a checkpoint without what is kept beside it."""
+    """Return a checkpoint as JSON, without the parts that have keys of their own."""
     return checkpoint.model_copy(update={"completed_tool_ids": set(), "side_effects_log": []}).to_json()
 
 
 def _texts(texts: list[str]) -> str:
-    """Write texts as one argument: a server takes no more than a million of them."""
+    """Return texts as one argument: a server accepts no more than a million of them."""
     return json.dumps(texts, ensure_ascii=False)

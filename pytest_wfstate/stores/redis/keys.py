@@ -1,7 +1,7 @@
-"""The names of keys: no two ids share one, and what changes together is kept together on a cluster.
+"""The names of keys: no two ids share one, and keys that change together are on the same node of a cluster.
 
-A cluster places a key by its hash tag, the text between its first brace and the next, so that no other brace may stand
-in a name.
+A cluster places a key by its hash tag, the text between its first brace and the next, so a name may have no other
+brace.
 """
 
 from __future__ import annotations
@@ -13,23 +13,23 @@ _SPECIAL = re.compile("[%{}:]")
 
 
 def check_prefix(prefix: Any) -> str:
-    """Give `prefix` back if names of keys can begin with it.
+    """Return `prefix` if names of keys can begin with it.
 
     Raises:
         ValueError: it is not text, or holds a brace.
     """
     if not isinstance(prefix, str) or set(prefix) & set("{}"):
         raise ValueError(
-            f"the prefix {prefix!r} cannot begin the name of a key. It is text without braces, which mark what a "
-            "cluster keeps together. Leave them out."
+            f"{prefix!r} is not a valid prefix. The names of keys begin with it, and braces would change where a "
+            "cluster places them. Use text without braces."
         )
     return prefix
 
 
 def tagged(*ids: str) -> str:
-    """Make a hash tag of some ids."""
+    """Return the hash tag of some ids."""
     return "{" + ":".join(map(_escaped, ids)) + "}"
 
 
-def _escaped(one: str) -> str:
-    return _SPECIAL.sub(lambda found: f"%{ord(found[0]):02X}", one)
+def _escaped(id_: str) -> str:
+    return _SPECIAL.sub(lambda match: f"%{ord(match[0]):02X}", id_)

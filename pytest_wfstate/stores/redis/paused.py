@@ -1,6 +1,6 @@
-"""The paused contract, on Redis: three hashes, of runs that are paused, of runs in flight, and of who claimed them.
+"""The paused contract, on Redis: three hashes, for paused runs, for runs in flight, and for their owners.
 
-A hash lists its fields, so that there is no index that could disagree with it.
+A hash lists its own fields, so there is no index that could disagree with it.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ if TYPE_CHECKING:
     import redis
 
 _EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
-_LONG = 1e300  # seconds: longer than anything was ever claimed
+_LONG = 1e300  # seconds: longer than any claim
 
 _SAVE = ChangeScript("""
     redis.call('HSET', KEYS[2], ARGV[1], ARGV[2])
     return 'saved'
 """)
 
-# Only the record that was read is claimed: one that cannot be read stays paused.
+# Only the record that was read is claimed: an unreadable one stays paused.
 _CLAIM = ChangeScript("""
     local run, read, claim = unpack(ARGV)
     local record = redis.call('HGET', KEYS[2], run)
@@ -44,7 +44,7 @@ _CLAIM = ChangeScript("""
     return 'claimed'
 """)
 
-# A claim whose time is lost counts as made long ago.
+# A claim whose time is lost counts as expired.
 _RECOVER = ChangeScript("""
     local now, age = tonumber(ARGV[1]), tonumber(ARGV[2])
     local rearmed, dropped = 0, 0
@@ -66,7 +66,7 @@ _RECOVER = ChangeScript("""
     return dropped > 0 and tostring(rearmed)
 """)
 
-# Who never claimed the run, and so names no owner, is a worker that was restarted and finishes up.
+# A caller that never claimed the run, and so names no owner, is a restarted worker that finishes up.
 _COMPLETE = ChangeScript("""
     local run, owner = ARGV[1], ARGV[2]
     local claim = redis.call('HGET', KEYS[3], run)
@@ -94,7 +94,7 @@ _PAUSED, _INFLIGHT, _CLAIMS = ":paused", ":inflight", ":claims"
 class RedisPausedStore(RedisStore, PausedStore):
     """Keeps run `run-1` in the hash `{wfstate:paused}:paused`, and while it is claimed in `{wfstate:paused}:inflight`.
 
-    All keys have one hash tag, so that they are on one node of a cluster: give several prefixes to use several nodes.
+    All keys share one hash tag, so they are on one node of a cluster: use several prefixes to use several nodes.
     """
 
     contract = "paused"
@@ -105,7 +105,7 @@ class RedisPausedStore(RedisStore, PausedStore):
         super().__init__(url_or_client, prefix, clock=clock)
         self._base = f"{{{prefix}:paused}}"
         self._handle = uuid.uuid4().hex
-        self._claimed: dict[str, str] = {}  # as whom this handle claimed each run, or may have
+        self._claimed: dict[str, str] = {}  # the owner under which this handle claimed each run, or may have
 
     def save(self, paused: PausedWorkflow) -> None:
         paused = PausedWorkflow.checked(paused)
@@ -147,7 +147,7 @@ class RedisPausedStore(RedisStore, PausedStore):
             claimed = self._change(_CLAIM, self._base, _PAUSED, _INFLIGHT, _CLAIMS, args=args)
         except BaseException as error:
             if not self._client.sent_nothing(error):
-                self._claimed[run_id] = owner  # nobody can tell; and no other's claim may be taken for one's own
+                self._claimed[run_id] = owner  # it may be ours, and we must not free another's claim
             raise
         if claimed:
             self._claimed[run_id] = owner

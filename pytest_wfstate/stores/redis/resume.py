@@ -1,4 +1,4 @@
-"""The resume contract, on Redis: one key a run."""
+"""The resume contract, on Redis: one key per run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The runs contract, on Redis: a run, a hash of its steps, and a list of their ids in the order they came.
+"""The runs contract, on Redis: a run, a hash of its steps, and a list of their ids in insertion order.
 
 A hash has no order of its own.
 """
@@ -49,7 +49,7 @@ return {redis.call('LRANGE', KEYS[2], 0, -1), redis.call('HGETALL', KEYS[1])}
 
 
 class RedisRunStore(RedisStore, RunStore):
-    """Keeps run `run-1` at `wfstate:runs:{run-1}`, and its steps at keys that begin so."""
+    """Keeps run `run-1` at `wfstate:runs:{run-1}`, and its steps at keys with that prefix."""
 
     contract = "runs"
 
@@ -93,11 +93,11 @@ class RedisRunStore(RedisStore, RunStore):
     @threaded
     def list_steps(self, run_task_id: str) -> list[WorkflowStepState]:
         home = self._of(run_task_id)
-        order, pairs = self._look(_LIST, home, _STEPS, _ORDER)
+        order, pairs = self._query(_LIST, home, _STEPS, _ORDER)
         steps = dict(zip(pairs[::2], pairs[1::2], strict=True))
         if len(order) != len(steps) or steps.keys() != set(order):
             raise CorruptRecord(place(home + _ORDER), f"it does not hold the ids of the steps in {home + _STEPS!r}")
-        return [_step(steps[one], home + _STEPS, one.decode(errors="replace")) for one in order]
+        return [_step(steps[step_id], home + _STEPS, step_id.decode(errors="replace")) for step_id in order]
 
     def _of(self, run_task_id: str) -> str:
         return self._home(check_id("run id", run_task_id))

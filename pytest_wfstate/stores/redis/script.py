@@ -1,14 +1,14 @@
-"""Scripts that the server runs: one that looks, and one that changes something once, though it be sent twice."""
+"""Scripts that the server runs: one that only reads, and one that changes something once even if it is sent twice."""
 
 from __future__ import annotations
 
 import hashlib
 
 REMEMBERED = 60.0
-"""Seconds for which the server knows what came of a change: as long it can be sent again."""
+"""Seconds for which the server remembers the result of a change: that long it can be resent."""
 
 TOO_LATE = "TOOLATE"
-"""What the answer to a change begins with that was not made because its receipt may be gone."""
+"""How the server refuses a change whose receipt may have expired."""
 
 _MILLISECONDS = """
 local function milliseconds()
@@ -17,13 +17,13 @@ local function milliseconds()
 end
 """
 
-# A change that is sent again, because its answer was lost, must not be made again: what it did may have been undone
-# by somebody else since, as a save is by a claim. So it leaves a receipt, for a while, with what it came to. One that
-# changed nothing leaves one too, of no text: else the first sending, if it is late and comes after the second, would
-# find something to change, such as what was saved in between.
+# A change that is resent because its answer was lost must not be made again: another client may have undone it since,
+# as a claim undoes a save. So it leaves a receipt with its result, for a while. A change that had nothing to do leaves
+# an empty one: otherwise the first request, if it is delayed past the second, could find something to change, such as
+# a record saved in between.
 #
-# The second sending says how long such a receipt lasts. Past that it is not made, however long it was on its way, or
-# its worker stood still before it sent it: the first may have been made, and its receipt be gone.
+# The second request says when that receipt expires. After that it is refused, however long it was on its way or its
+# worker was suspended before sending it: the first may have been made, and its receipt be gone.
 _ONCE = """{milliseconds}
 local receipt = redis.call('GET', KEYS[1])
 if receipt then
@@ -31,7 +31,7 @@ if receipt then
 end
 local deadline = tonumber(ARGV[#ARGV])
 if deadline and milliseconds() >= deadline then
-    return redis.error_reply('{too_late} a change was sent again, and what came of it before is not known any more')
+    return redis.error_reply('{too_late} the change was resent after its receipt may have expired')
 end
 local function change()
 {body}
@@ -43,7 +43,7 @@ return result
 
 
 class Script:
-    """A script in Lua. It changes nothing."""
+    """A Lua script that changes nothing."""
 
     def __init__(self, text: str) -> None:
         self.text = text
@@ -51,10 +51,10 @@ class Script:
 
 
 class ChangeScript(Script):
-    """A script that changes something: its body gives text, or false if there was nothing to change.
+    """A script that changes something: its body returns text, or false if there was nothing to change.
 
-    A script that fails halfway is not undone, so it reads what it needs before it writes. `KEYS[1]` is its receipt, and
-    its last argument the time of the server from which on it is not made, or nothing if it is sent for the first time.
+    A script that fails halfway is not undone, so it reads what it needs before it writes. `KEYS[1]` is its receipt. Its
+    last argument is the server time from which on it is refused, or empty if it is sent for the first time.
     """
 
     def __init__(self, body: str) -> None:
@@ -63,4 +63,4 @@ class ChangeScript(Script):
 
 
 NOW = Script(f"{_MILLISECONDS}return milliseconds()")
-"""Tells the time of the server, in milliseconds."""
+"""Returns the time of the server, in milliseconds."""

@@ -1,6 +1,6 @@
 """The snapshots contract, on Redis: a hash of a run's snapshots, and their super-steps in order.
 
-A super-step is written with 20 digits, all that it can have, so that as text it sorts as a number does: the scores of
+A super-step is written with 20 digits, the most it can have, so that as text it sorts as a number does: the scores of
 a sorted set are exact only up to 2**53.
 """
 
@@ -59,10 +59,10 @@ class RedisSnapshotStore(RedisStore, SnapshotStore):
     @threaded
     def latest(self, workflow_id: str, run_id: RunId) -> Snapshot | None:
         home = self._of(workflow_id, run_id)
-        found = self._look(_LATEST, home, _SNAPSHOTS, _ORDER)
-        if found is None:
+        latest = self._query(_LATEST, home, _SNAPSHOTS, _ORDER)
+        if latest is None:
             return None
-        step, data = found
+        step, data = latest
         if data is None:
             raise CorruptRecord(place(home), f"it lacks super-step {step.decode(errors='replace')}")
         return _snapshot(data, home, workflow_id, run_id, step)
@@ -70,8 +70,8 @@ class RedisSnapshotStore(RedisStore, SnapshotStore):
     @threaded
     def list(self, workflow_id: str, run_id: RunId) -> builtins.list[CheckpointMeta]:
         home = self._of(workflow_id, run_id)
-        found = self._client.get("HGETALL", home)
-        return [_snapshot(found[step], home, workflow_id, run_id, step).meta() for step in sorted(found)]
+        snapshots = self._client.get("HGETALL", home)
+        return [_snapshot(snapshots[step], home, workflow_id, run_id, step).meta() for step in sorted(snapshots)]
 
     @threaded
     def fork(self, source: CheckpointKey, edits: Edits = ()) -> RunId:
@@ -79,7 +79,7 @@ class RedisSnapshotStore(RedisStore, SnapshotStore):
         snapshot = self._load(key)
         if snapshot is None:
             raise no_source(key)
-        # Another run may be on another node of a cluster, and nobody knows of this one yet: no need of a single step.
+        # The fork may be on another node of a cluster. It need not be atomic: no other client knows its id yet.
         fork = snapshot.forked(new_run_id(), edits, milliseconds(self._clock()))
         self._save(fork)
         return fork.key.run_id
@@ -107,5 +107,5 @@ def _snapshot(data: bytes, home: str, workflow_id: str, run_id: RunId, step: byt
     try:
         key = CheckpointKey(workflow_id=workflow_id, run_id=run_id, super_step=int(step))
     except ValueError as error:
-        raise CorruptRecord(where, "the field is no super-step") from error
+        raise CorruptRecord(where, "the field is not a super-step") from error
     return parsed(Snapshot, data, where, key=key)

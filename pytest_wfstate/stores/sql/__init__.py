@@ -1,4 +1,4 @@
-"""Stores in a database, SQLite or PostgreSQL. They need SQLAlchemy, which is imported when one of them is asked for."""
+"""Stores in a database, SQLite or PostgreSQL. They need SQLAlchemy, which is imported on first use."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def __getattr__(name: str) -> Any:
         if (error.name or "").split(".")[0] != "sqlalchemy":
             raise
         raise MissingExtra(
-            f"{name} needs SQLAlchemy, which is not installed. It was looked for where Python looks for packages. "
+            f"{name} needs SQLAlchemy, which is not installed: Python found no package of that name. "
             "Install it with: pip install 'pytest-wfstate[sql]'"
         ) from None
     return getattr(module, name)

@@ -1,4 +1,4 @@
-"""What the stores in a database share: the database, a clock, and how a record is read from a row."""
+"""What the SQL stores share: the database, a clock, and how a record is read from a row."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ S = TypeVar("S", bound="Statements")
 
 
 class Statements:
-    """The tables of a contract, and the statements that its store makes, built once for all handles."""
+    """The tables of a contract and the statements of its store, built once for all handles."""
 
     contract: ClassVar[str]
 
@@ -33,7 +33,7 @@ class Statements:
         self._begin(dialect.insert)
 
     def _begin(self, insert: Callable[..., Any]) -> None:
-        """Build them. `insert` knows ON CONFLICT."""
+        """Build them. `insert` supports ON CONFLICT."""
         raise NotImplementedError
 
     def _statement(self, built: ClauseElement) -> Statement:
@@ -42,15 +42,15 @@ class Statements:
     @classmethod
     @functools.lru_cache(maxsize=64)
     def built(cls, prefix: str, dialect: type[Dialect]) -> Self:
-        """Build them, unless that was done before."""
+        """Return the statements for a prefix and dialect, built on first use."""
         return cls(prefix, dialect)
 
 
 class SqlStore(Store, Generic[S]):
-    """A store in a database: `where` is a URL, or an engine of SQLAlchemy; its tables have names with `prefix`.
+    """A store in a database: `where` is a URL or a SQLAlchemy engine; the names of its tables begin with `prefix`.
 
-    Stores of several contracts may share a database and a prefix. An engine that was given is not disposed of by
-    `close()`. `clock` stands in for the time of day.
+    Stores of several contracts may share a database and a prefix. `close()` does not dispose of an engine that was
+    passed in. `clock` stands in for the time of day.
     """
 
     statements: type[S]
@@ -65,10 +65,10 @@ class SqlStore(Store, Generic[S]):
         return f"{type(self).__name__}({str(self._database)!r})"
 
     def drop(self) -> None:
-        """Forget everything: drop the tables of this store. The next call makes them anew.
+        """Delete everything: drop the tables of this store. The next call creates them again.
 
         Raises:
-            NewerSchema: a later release made them. They are left alone.
+            NewerSchema: a later release created them. They are left alone.
 
         """
         self._database.drop(self._sql.schema)
@@ -81,10 +81,10 @@ class SqlStore(Store, Generic[S]):
 
 
 def parse(kind: type[R], text: Any, table: Table, row: Row, row_of: Callable[[R], Row] = lambda _: {}) -> R:
-    """Read a record from a row of `table`; `row_of` tells which row it belongs to, if it can.
+    """Parse a record from a row of `table`; `row_of` returns the columns that its own content determines.
 
     Raises:
-        CorruptRecord: the row does not hold such a record, or holds that of another.
+        CorruptRecord: the row does not hold such a record, or holds that of another row.
 
     """
     where = place(table, row)
@@ -96,7 +96,7 @@ def parse(kind: type[R], text: Any, table: Table, row: Row, row_of: Callable[[R]
 
 
 def place(table: Table, row: Row) -> str:
-    """Say where a record is."""
+    """Return where a record is, for an error."""
     return f"table {table.name}, row {_shown(row)}"
 
 

@@ -1,6 +1,6 @@
-"""Connections: those of a handle's own engine it keeps between calls, those of the user's engine it gives back.
+"""The connections of a handle. It keeps those of its own engine between calls, and returns those of the user's engine.
 
-To borrow one of a pool of SQLAlchemy, and to give it back, takes as long as SQLite takes for a small change.
+Borrowing a connection from SQLAlchemy's pool and returning it takes as long as a small change in SQLite.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from pytest_wfstate.stores.sql.engine import shown
 from pytest_wfstate.stores.sql.fair_semaphore import FairSemaphore
 from pytest_wfstate.stores.sql.statements import Transaction
 
-_MOST_KEPT = 5
-_MOST_USED = 32  # at once: asyncio has no more threads that could use one
+_MOST_IDLE = 5
+_MOST_USED = 32  # at once: asyncio has no more threads than that
 _LOST = ("closed the connection unexpectedly", "has been closed unexpectedly", "reset by peer", "Broken pipe")
 
 
@@ -28,24 +28,24 @@ class Connections:
         self.dialect = dialect
         self.keeps = keeps
         self.idle: list[Transaction] = []
-        """Those that are kept. Another list takes its place when they are to be closed."""
-        self.room = FairSemaphore(_MOST_USED) if keeps else None
-        """Where a call has a place while it has a connection. An engine of the user's has bounds of its own."""
+        """Open connections between calls. Another list takes its place when they are closed."""
+        self.slots = FairSemaphore(_MOST_USED) if keeps else None
+        """Bounds the calls that have a connection at once. The user's engine has a bound of its own."""
         forks.make_safe(self)
 
     def connect(self) -> Transaction:
-        """Connect, or borrow a connection of the user's engine.
+        """Connect, or borrow a connection from the user's engine.
 
         Raises:
-            LostConnection: there is none to be had.
+            LostConnection: the database cannot be reached.
 
         """
         try:
             return self._connect()
         except self.engine.dialect.loaded_dbapi.Error as error:
             raise LostConnection(
-                f"there is no connection to {shown(self.engine)}: {said(error)}. Nothing was changed. See that the "
-                "server runs and takes one more, or that the folder of the file exists and can be written to."
+                f"cannot connect to {shown(self.engine)}: {said(error)}. Nothing was changed. Check that the server is "
+                "running and accepts another connection, or that the folder of the file exists and is writable."
             ) from error
 
     def _connect(self) -> Transaction:
@@ -57,36 +57,36 @@ class Connections:
         return Transaction(self.engine, self.engine.raw_connection())
 
     def close(self) -> None:
-        """Close the connections, if the engine was made here. The next call would connect anew."""
+        """Close the connections, if the engine was made here. The next call would reconnect."""
         if self.keeps:
             self.disconnect()
 
     def disconnect(self) -> None:
-        """Close all that are idle. Those in use are closed when they come back."""
+        """Close idle connections now, and those in use when they are returned."""
         idle, self.idle = self.idle, []
         close_all(idle)
         self.engine.dispose()
 
     def abandon(self) -> object:
-        """Forget those that are idle and close none of them. They last as long as what this gives."""
+        """Forget the idle connections without closing any. They stay open as long as the returned object is kept."""
         idle, self.idle = self.idle, []
-        self.room = FairSemaphore(_MOST_USED) if self.keeps else None  # the parent's calls give nothing back here
+        self.slots = FairSemaphore(_MOST_USED) if self.keeps else None  # the parent's calls release nothing here
         return idle
 
 
 class BorrowedConnection:
-    """A connection, for one call. It is closed if it comes back when others were, or spoilt.
+    """A connection, for one call. It is closed afterwards if it broke, or if the handle was closed meanwhile.
 
-    A call has one at a time, so that none waits for room that only its own end would give.
+    A call has one at a time, so that none waits for a slot that only its own end would release.
     """
 
-    __slots__ = ("_connections", "_idle", "_pool", "_room", "_transaction")
+    __slots__ = ("_connections", "_idle", "_pool", "_slots", "_transaction")
 
     def __init__(self, connections: Connections) -> None:
         self._connections = connections
-        self._room = connections.room
-        if self._room is not None:
-            self._room.take()
+        self._slots = connections.slots
+        if self._slots is not None:
+            self._slots.acquire()
         self._idle = connections.idle
         self._pool = connections.engine.pool
         try:
@@ -96,7 +96,7 @@ class BorrowedConnection:
 
     def __enter__(self) -> Transaction:
         try:
-            self._connections.dialect.take(self._transaction)
+            self._connections.dialect.configure(self._transaction)
         except BaseException as error:
             self._end(error)
             raise
@@ -109,15 +109,15 @@ class BorrowedConnection:
         try:
             return self._connections.connect()
         except BaseException:
-            self._make_room()
+            self._release()
             raise
 
     def _end(self, error: BaseException | None) -> None:
         transaction, connections = self._transaction, self._connections
         try:
-            if (error is not None and _spoils(error)) or not self._is_given_back():
+            if (error is not None and _breaks(error)) or not self._is_restored():
                 transaction.pooled.invalidate()
-            elif connections.keeps and len(self._idle) < _MOST_KEPT:
+            elif connections.keeps and len(self._idle) < _MOST_IDLE:
                 self._idle.append(transaction)
                 if connections.idle is not self._idle:  # they were closed meanwhile
                     close_all(self._idle)
@@ -126,22 +126,22 @@ class BorrowedConnection:
                 if connections.engine.pool is not self._pool:
                     self._pool.dispose()
         finally:
-            self._make_room()
+            self._release()
 
-    def _make_room(self) -> None:
-        if self._room is not None:
-            self._room.give()
+    def _release(self) -> None:
+        if self._slots is not None:
+            self._slots.release()
 
-    def _is_given_back(self) -> bool:
+    def _is_restored(self) -> bool:
         try:
-            self._connections.dialect.give_back(self._transaction)
+            self._connections.dialect.restore(self._transaction)
         except self._transaction.error:
             return False
         return True
 
 
 def close_all(idle: list[Transaction]) -> None:
-    """Close connections that nobody uses, each once, whoever else does the same."""
+    """Close idle connections, each exactly once even if other threads do the same."""
     while idle:
         try:
             idle.pop().pooled.invalidate()
@@ -150,19 +150,18 @@ def close_all(idle: list[Transaction]) -> None:
 
 
 def said(error: BaseException | None) -> str:
-    """Give what a driver says, in a line."""
+    """Return a driver's message on one line."""
     return " ".join(str(error).split()).rstrip(".")
 
 
 def _is_lost(error: BaseException) -> bool:
-    """Tell whether a server was there, and gone before it had let anybody in: libpq tells it in words alone."""
-    return any(words in str(error) for words in _LOST)
+    """Whether a server was reached and hung up before the login: libpq says so only in its message."""
+    return any(phrase in str(error) for phrase in _LOST)
 
 
-def _spoils(error: BaseException) -> bool:
-    """Tell whether a connection is of no use after an error.
+def _breaks(error: BaseException) -> bool:
+    """Whether a connection is unusable after an error.
 
-    After an fsync that failed SQLite remembers what the disk does not have. After Ctrl-C nobody knows what a driver
-    was at.
+    After a failed fsync SQLite caches what the disk does not have. After Ctrl-C the driver's state is unknown.
     """
     return isinstance(error, DBAPIError | LostConnection) or not isinstance(error, Exception)

@@ -1,8 +1,8 @@
-"""A database: transactions that are one step, tried again where the connection was lost and that is safe.
+"""A database: atomic transactions. Lost connections are retried once when that is safe, and reported otherwise.
 
-A transaction whose connection is lost before COMMIT was sent has changed nothing, so it is made once more. If the
-connection is lost in COMMIT itself nobody knows. To make the call again could undo what another worker did meanwhile,
-so it is reported. To make tables again undoes nothing.
+A transaction whose connection is lost before COMMIT was sent has changed nothing, so it is retried. If the connection
+is lost during COMMIT, the outcome is unknown. A retry could undo what another worker did meanwhile, so the loss is
+reported. Creating tables twice is harmless.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from pytest_wfstate.stores.sql.statements import Statement, StatementResult, Tra
 T = TypeVar("T")
 Work = Callable[[Transaction], T]
 
-_SCHEMA = "wfstate schema"  # the lock of who makes or drops tables
+_SCHEMA = "wfstate schema"  # the lock held while tables are created or dropped
 _COMMIT = "COMMIT"
 _ROLLED_BACK = {"40001", "40P01"}  # serialization_failure, deadlock_detected
 
@@ -37,31 +37,31 @@ class Database:
         self.dialect = dialect_of(engine)
         self._connections = Connections(engine, self.dialect, keeps=is_own)
         self._schema: Schema | None = None
-        self._is_made = False  # as far as anybody knows
+        self._is_made = False  # as far as this handle knows
 
     def __str__(self) -> str:
         return shown(self.engine)
 
     def needs(self, schema: Schema) -> None:
-        """Have these tables made before the next call."""
+        """Create these tables before the next call."""
         self._schema, self._is_made = schema, False
 
     def drop(self, schema: Schema) -> None:
-        """Drop these tables, with all that is in them."""
-        self.dialect.find()
+        """Drop these tables with everything in them."""
+        self.dialect.prepare()
         self._retry_once(lambda: self._change_once(lambda transaction: schema.drop(transaction, str(self)), _SCHEMA))
         self.needs(schema)
 
     def ask(self, statement: Statement, values: Values) -> StatementResult:
-        """Make one statement that only looks: it sees one moment of the database, and needs no transaction."""
-        return self._on_tables(lambda: self._look(lambda transaction: transaction.execute(statement, values)))
+        """Execute one statement that only reads: it sees one moment of the database, and needs no transaction."""
+        return self._on_tables(lambda: self._read_once(lambda transaction: transaction.execute(statement, values)))
 
     def read(self, work: Work[T]) -> T:
-        """Do work that only looks, and sees one moment of the database."""
-        return self._on_tables(lambda: self._look(lambda transaction: self._in_one_moment(transaction, work)))
+        """Do work that only reads, and sees one moment of the database."""
+        return self._on_tables(lambda: self._read_once(lambda transaction: self._in_one_moment(transaction, work)))
 
     def change(self, statement: Statement, values: Values) -> None:
-        """Make one statement that changes something, in one step.
+        """Execute one statement that changes something, atomically.
 
         Raises:
             LostConnection: as `write` does.
@@ -73,24 +73,24 @@ class Database:
         self._on_tables(lambda: self._change_alone(statement, values))
 
     def write(self, work: Work[T], lock: str | None = None) -> T:
-        """Do work in one step: all of it, or nothing.
+        """Do work atomically: all of it, or nothing.
 
-        With `lock`, what others do under a lock of the same name comes before or after it.
+        With `lock`, work under a lock of the same name runs before or after it, never meanwhile.
 
         Raises:
-            LostConnection: the database cannot be reached, or was lost when nobody can tell what came of the work.
+            LostConnection: the database cannot be reached, or the connection was lost and the outcome is unknown.
 
         """
         return self._on_tables(lambda: self._change_once(work, lock))
 
     def close(self) -> None:
-        """Close the connections, if the engine was made here. The next call would connect anew."""
+        """Close the connections, if the engine was made here. The next call would reconnect."""
         self._connections.close()
 
     def _on_tables(self, attempt: Callable[[], T]) -> T:
-        """Make an attempt when the tables are made; and if another handle has dropped them since, when they are again.
+        """Create the tables if necessary and make an attempt; do both again if another handle drops them meanwhile.
 
-        A statement that found no table has changed nothing, nor has the transaction that it was in.
+        A statement that found no table has changed nothing, nor has its transaction.
         """
         self._make_tables()
         try:
@@ -106,13 +106,13 @@ class Database:
         schema = self._schema
         if schema is None or self._is_made:
             return
-        self.dialect.find()
-        if not self._retry_once(lambda: self._look(lambda transaction: schema.is_made(transaction, str(self)))):
-            # Also if the connection is lost in COMMIT: what is made already is not made again.
+        self.dialect.prepare()
+        if not self._retry_once(lambda: self._read_once(lambda transaction: schema.is_made(transaction, str(self)))):
+            # Even if the connection is lost during COMMIT: tables that exist are not created again.
             self._retry_once(lambda: self._change(lambda transaction: schema.make(transaction, str(self)), _SCHEMA))
         self._is_made = True
 
-    def _look(self, work: Work[T]) -> T:
+    def _read_once(self, work: Work[T]) -> T:
         with self.dialect.call(writes=False), BorrowedConnection(self._connections) as transaction:
             return work(transaction)
 
@@ -125,33 +125,33 @@ class Database:
             transaction.execute(statement, values)
 
     def _change_once(self, work: Work[T], lock: str | None) -> T:
-        """Do work in one step, and tell if nobody knows what came of it."""
+        """Do work atomically, and report a connection that is lost during COMMIT."""
         try:
             return self._change(work, lock)
         except DBAPIError as error:
             if not (error.connection_invalidated and error.statement == _COMMIT):
                 raise
             raise LostConnection(
-                f"the connection to {self} was lost while a change was committed: {said(error.orig)}. Nobody can "
-                "tell whether it was made. Look whether it is there before you make it again."
+                f"the connection to {self} was lost during COMMIT: {said(error.orig)}. The change may or may not have "
+                "been made. Check whether it is there before you retry."
             ) from error
 
     def _change(self, work: Work[T], lock: str | None) -> T:
         with self.dialect.call(writes=True), BorrowedConnection(self._connections) as transaction:
             self.dialect.begin(transaction, writes=True, lock=lock)
             result = work(transaction)
-            transaction.say(_COMMIT)
+            transaction.execute_text(_COMMIT)
             return result
 
     def _retry_once(self, attempt: Callable[[], T]) -> T:
-        """Make an attempt, and another one if the first has certainly changed nothing and may fare better."""
+        """Make an attempt, and retry once if it has certainly changed nothing and a retry can help."""
         try:
             return attempt()
         except DBAPIError as error:
             if not _changed_nothing(error):
                 raise
             if error.connection_invalidated:
-                self._connections.disconnect()  # a server that has ended one has ended them all
+                self._connections.disconnect()  # a server that closed one connection has closed them all
         try:
             return attempt()
         except DBAPIError as error:
@@ -159,7 +159,7 @@ class Database:
                 raise
             raise LostConnection(
                 f"the connection to {self} was lost twice: {said(error.orig)}. Nothing was changed. "
-                "See what ends connections, and make the call again."
+                "Find out what closes connections, then make the call again."
             ) from error
 
 

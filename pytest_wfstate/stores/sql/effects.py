@@ -1,4 +1,4 @@
-"""The effects contract, in a database: a row a task, a row an id that is done, and a row an effect.
+"""The effects contract, in a database: a row per task, per completed id and per effect.
 
 The row of a task holds its checkpoint without ids and effects, so that a mark costs the same however many there are.
 """
@@ -23,7 +23,7 @@ from pytest_wfstate.stores.sql.statements import Change, Transaction
 
 
 class _Done(Record):
-    """The id of a tool call that is done."""
+    """The id of a completed tool call."""
 
     tool_use_id: Text
 
@@ -64,7 +64,7 @@ class _Statements(Statements):
 
 
 class SqlEffectStore(SqlStore[_Statements], EffectStore):
-    """Keeps tasks in the table `wfstate_tasks`, and what they did in `wfstate_done` and `wfstate_effects`."""
+    """Keeps tasks in the table `wfstate_tasks`, and what they have done in `wfstate_done` and `wfstate_effects`."""
 
     statements = _Statements
 
@@ -91,17 +91,17 @@ class SqlEffectStore(SqlStore[_Statements], EffectStore):
         self._write(row, lambda transaction: transaction.execute_all(self._drop(row)))
 
     def _write(self, row: Row, work: Callable[[Transaction], None]) -> None:
-        """Change a task: others that change it come before or after."""
+        """Change a task, serialized with other changes to it."""
         self._database.write(work, lock=f"{self._sql.tasks.name} {row['task']}")
 
     def _save(self, transaction: Transaction, checkpoint: WorkflowCheckpoint) -> None:
         row = _row(checkpoint)
-        done = [_Done(tool_use_id=one) for one in sorted(checkpoint.completed_tool_ids)]
+        completed = [_Done(tool_use_id=id_) for id_ in sorted(checkpoint.completed_tool_ids)]
         transaction.execute_all(
             [
                 *self._drop(row),
                 self._put(checkpoint),
-                *((self._sql.add_done, {**row, **_done_row(one), "record": one.to_json()}) for one in done),
+                *((self._sql.add_done, {**row, **_done_row(done), "record": done.to_json()}) for done in completed),
                 *(
                     (self._sql.add_effect, {**row, "position": position, "record": effect.to_json()})
                     for position, effect in enumerate(checkpoint.side_effects_log)
@@ -133,7 +133,7 @@ class SqlEffectStore(SqlStore[_Statements], EffectStore):
             transaction.execute_all([(self._sql.append_effect, appended), self._put(checkpoint)])
 
     def _get(self, transaction: Transaction, row: Row) -> WorkflowCheckpoint | None:
-        """Give a checkpoint as its own row has it, without ids and effects."""
+        """Return a checkpoint as its own row has it, without ids and effects."""
         text = transaction.execute(self._sql.get_task, of(row)).value
         return None if text is None else parse(WorkflowCheckpoint, text, self._sql.tasks, row, _row)
 

@@ -1,4 +1,4 @@
-"""Engines: where a database is, as the user says it, made into connections that a store can be sure of."""
+"""Engines: turn what the user says about a database into an engine that a store can rely on."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from sqlalchemy.pool import NullPool
 from pytest_wfstate.errors import MissingExtra, UnusableDatabase
 
 DRIVERS = {"sqlite": "pysqlite", "postgresql": "psycopg"}
-"""The databases that a store can be in, and by what they are reached."""
+"""The databases that can hold a store, and their drivers."""
 LONGEST_WAIT = 20.0
-"""For how many seconds a change waits for others, unless the database was told otherwise."""
-# A server that is gone without a word is noticed in a minute or so. Linux would take two hours.
-_NOTICE = {"keepalives_idle": 30, "keepalives_interval": 10, "keepalives_count": 3, "tcp_user_timeout": 60_000}
+"""How many seconds a change waits for others, unless the database is configured otherwise."""
+# Detect a vanished server within about a minute. Linux would take two hours.
+_KEEPALIVES = {"keepalives_idle": 30, "keepalives_interval": 10, "keepalives_count": 3, "tcp_user_timeout": 60_000}
 _EXAMPLES = "sqlite:///folder/state.db or postgresql://user@host/database"
 
 
 def open_engine(where: str | URL | Engine) -> tuple[Engine, bool]:
-    """Give the engine of a URL, or the one given, and tell whether it was made here.
+    """Return the engine of a URL, or the one passed in, and whether it was made here.
 
     Raises:
-        UnusableDatabase: it is none that a store can be in.
+        UnusableDatabase: it cannot hold a store.
         MissingExtra: its driver is not installed.
 
     """
@@ -37,7 +37,7 @@ def open_engine(where: str | URL | Engine) -> tuple[Engine, bool]:
 
 
 def shown(engine: Engine) -> str:
-    """Write the URL of an engine without its password."""
+    """Return the URL of an engine without its password."""
     return engine.url.render_as_string(hide_password=True)
 
 
@@ -52,60 +52,60 @@ def _made(where: str | URL) -> Engine:
 
 @functools.lru_cache(maxsize=16)
 def _model(url: URL) -> Engine:
-    """Make an engine that never connects, and whose dialect others of this URL share.
+    """Make an engine that never connects, and whose dialect all engines of this URL share.
 
-    To make it takes longer than all else that a new handle does. It pools nothing: a handle keeps connections itself.
+    Making it takes longer than everything else a new handle does. It has no pool: handles keep their connections.
     """
     try:
         return create_engine(url, connect_args=_arguments(url), poolclass=NullPool)
     except NoSuchModuleError:
-        raise _unusable(url.render_as_string(), "SQLAlchemy knows no such database") from None
+        raise _unusable(url.render_as_string(), "SQLAlchemy does not know that database") from None
     except ModuleNotFoundError as error:
         raise MissingExtra(
-            f"{url.render_as_string()} needs {error.name}, which is not installed. It was looked for where Python "
-            "looks for packages. Install it with: pip install 'pytest-wfstate[postgres]'"
+            f"{url.render_as_string()} needs {error.name}, which is not installed: Python found no package of that "
+            "name. Install it with: pip install 'pytest-wfstate[postgres]'"
         ) from None
 
 
 def _arguments(url: URL) -> dict[str, Any]:
-    # Transactions begin when a store says so.
+    # Transactions begin explicitly.
     if url.get_backend_name() == "sqlite":
-        return {"isolation_level": None, **_unsaid({"timeout": LONGEST_WAIT}, url)}
-    return {"autocommit": True, **_unsaid(_NOTICE, url)}
+        return {"isolation_level": None, **_defaults({"timeout": LONGEST_WAIT}, url)}
+    return {"autocommit": True, **_defaults(_KEEPALIVES, url)}
 
 
-def _unsaid(arguments: Mapping[str, float], url: URL) -> dict[str, float]:
-    """Give those of some arguments that a URL says nothing of."""
+def _defaults(arguments: Mapping[str, float], url: URL) -> dict[str, float]:
+    """Return the arguments that a URL does not set itself."""
     return {name: value for name, value in arguments.items() if name not in url.query}
 
 
 def _parsed(where: object) -> URL:
     if not isinstance(where, str | URL):
-        raise _unusable(repr(where), f"it is of type {type(where).__name__}, neither a URL nor an engine")
+        raise _unusable(repr(where), f"it is a {type(where).__name__}, neither a URL nor an engine")
     try:
         return make_url(where)
     except ArgumentError:
-        raise _unusable(repr(where), "it is no URL") from None
+        raise _unusable(repr(where), "it is not a URL") from None
 
 
 def _check(engine: Engine) -> None:
     backend, driver = engine.dialect.name, engine.dialect.driver
     if DRIVERS.get(backend) != driver:
-        raise _unusable(shown(engine), f"it is reached by {backend}+{driver}")
+        raise _unusable(shown(engine), f"its driver is {backend}+{driver}")
     if backend == "sqlite" and sqlite3.sqlite_version_info < (3, 35):
-        raise _unusable(shown(engine), f"this Python has SQLite {sqlite3.sqlite_version}, which has no RETURNING")
+        raise _unusable(shown(engine), f"this Python has SQLite {sqlite3.sqlite_version}, which lacks RETURNING")
     _check_lasts(engine.url)
 
 
 def _check_lasts(url: URL) -> None:
     is_in_memory = url.database in (None, "", ":memory:") or "memory" in url.query.get("mode", "")
     if url.get_backend_name() == "sqlite" and is_in_memory:
-        # Each connection would have a database of its own, which is gone when the connection is.
-        raise _unusable(url.render_as_string(), "it is in memory, where nothing lasts")
+        # Each connection would have a database of its own, which ends with the connection.
+        raise _unusable(url.render_as_string(), "it is in memory, so nothing would last")
 
 
 def _unusable(where: str, why: str) -> UnusableDatabase:
     return UnusableDatabase(
-        f"a store cannot be in {where}: {why}. Stores were tried on SQLite from 3.35 on, with Python's own driver, "
-        f"and on PostgreSQL, with psycopg 3. Give a URL such as {_EXAMPLES}, or an engine of one."
+        f"{where} cannot hold a store: {why}. Stores support SQLite 3.35 or later with Python's own driver, and "
+        f"PostgreSQL with psycopg 3. Use a URL such as {_EXAMPLES}, or an engine made from one."
     )

@@ -1,7 +1,7 @@
-"""Room: a bound on how many calls have a connection at once. Who comes when there is none waits for its turn.
+"""A fair semaphore: it bounds how many calls have a connection at once, and serves waiters in order.
 
-`threading.Semaphore` takes a tenth of the time that SQLite takes for a small change, and lets who has just given
-something back take it again, while others wait for as long as that goes on.
+`threading.Semaphore` takes a tenth of the time of a small change in SQLite, and lets a thread that has just released it
+acquire it again and again while others starve.
 """
 
 from __future__ import annotations
@@ -11,17 +11,17 @@ from collections import deque
 
 
 class FairSemaphore:
-    """Has places for so many. It is given a place back for each that it gave."""
+    """A semaphore with a number of slots. Each `acquire` must be matched by one `release`."""
 
     __slots__ = ("_free", "_lock", "_waiting")
 
-    def __init__(self, places: int) -> None:
-        self._free = [None] * places
-        self._waiting: deque[threading.Lock] = deque()  # each is released when there is a place for who waits for it
+    def __init__(self, slots: int) -> None:
+        self._free = [None] * slots
+        self._waiting: deque[threading.Lock] = deque()  # each is released when its waiter gets a slot
         self._lock = threading.Lock()
 
-    def take(self) -> None:
-        """Take a place: at once if there is one, and after all who wait already."""
+    def acquire(self) -> None:
+        """Take a slot: at once if one is free and no other thread waits, else in order of arrival."""
         if not self._waiting:
             try:
                 self._free.pop()
@@ -31,21 +31,21 @@ class FairSemaphore:
                 return
         self._wait()
 
-    def give(self) -> None:
-        """Give a place back."""
+    def release(self) -> None:
+        """Return a slot."""
         self._free.append(None)
         if self._waiting:
             self._serve()
 
     def _wait(self) -> None:
-        turn = threading.Lock()
-        turn.acquire()
-        self._waiting.append(turn)
+        waiter = threading.Lock()
+        waiter.acquire()
+        self._waiting.append(waiter)
         try:
-            self._serve()  # a place may have been given back a moment ago, when nobody waited
-            turn.acquire()
+            self._serve()  # a slot may have been released a moment ago, when no thread waited
+            waiter.acquire()
         except BaseException:
-            self._leave(turn)
+            self._leave(waiter)
             raise
 
     def _serve(self) -> None:
@@ -57,11 +57,11 @@ class FairSemaphore:
                     return
                 self._waiting.popleft().release()
 
-    def _leave(self, turn: threading.Lock) -> None:
-        """Wait no longer: Ctrl-C was pressed."""
+    def _leave(self, waiter: threading.Lock) -> None:
+        """Stop waiting: Ctrl-C was pressed."""
         with self._lock:
-            is_served = turn not in self._waiting
+            is_served = waiter not in self._waiting
             if not is_served:
-                self._waiting.remove(turn)
+                self._waiting.remove(waiter)
         if is_served:
-            self.give()
+            self.release()

@@ -1,4 +1,4 @@
-"""The folder of a database file, made so that a power cut does not take it away with all that is in it."""
+"""The folder of a database file, created so that it survives a power cut with everything in it."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from pathlib import Path
 
 
 def make_folder_of(file: Path) -> None:
-    """Make the folder that `file` is to be in, and those above it, and bring their names to the disk.
+    """Create the folder of `file` and those above it, and flush their names to the disk.
 
-    SQLite brings the name of the file there, and nothing above it. Once the file is there, so is all of that: who made
-    it has come through here. As long as it is not, others may have made folders and died, so all of them are synced.
+    SQLite flushes the name of the file, and nothing above it. If the file exists, its folders are durable: whoever
+    created it has called this. If not, another process may have created folders and died, so all of them are fsynced.
     """
     if file.exists():
         return
@@ -21,7 +21,7 @@ def make_folder_of(file: Path) -> None:
 
 
 def _sync(folder: Path) -> bool:
-    """Bring the names in a folder to the disk. False if it cannot be opened: then nobody like us has made one in it."""
+    """Flush the names in a folder to the disk. False if it cannot be opened: then we cannot have created one in it."""
     try:
         descriptor = os.open(folder, os.O_RDONLY)
     except PermissionError:

@@ -1,17 +1,15 @@
-"""Forks: no connection of SQLite crosses one, and none of PostgreSQL is used by two processes.
+"""Forks: no SQLite connection crosses one, and no PostgreSQL connection is used by two processes.
 
-SQLite keeps a list of the files that its process has locked. A forked child inherits the list and not the locks, which
-belong to a process (fcntl(2)). A connection that the child opens then takes them for held: the parent, when it closes
-its own last connection, finds nobody else at work, and removes the log that the child goes on writing to. What the
-child was acknowledged is lost. So a fork waits for calls of other threads, and the parent's idle connections are
-closed before it.
+SQLite keeps a list of the files that its process has locked. A forked child inherits the list but not the locks, which
+belong to a process (fcntl(2)). A connection opened by the child then believes it holds them: when the parent closes its
+own last connection it sees no other user, and removes the log that the child goes on writing to. Acknowledged changes
+of the child are lost. So a fork waits for calls of other threads, and the parent's idle connections are closed first.
 
-A connection to PostgreSQL is a socket, which two processes cannot share. To close the connection in the child would say
-goodbye to the server, and end the parent's session. To keep it would be no better: the session of a parent that is
-killed would live on with its locks, as long as the child does. So the child has another socket in its place, whose
-other end is closed already.
+A connection to PostgreSQL is a socket, which two processes cannot share. Closing the connection in the child would send
+a goodbye to the server and end the parent's session. Keeping it is no better: if the parent is killed, its session
+keeps its locks as long as the child lives. So the child gets another socket in its place, whose other end is closed.
 
-An engine of the user's has connections that outlive the handles on it, so it is made safe for as long as it lives.
+The user's engine has connections that outlive the handles on it, so it is protected as long as it exists.
 """
 
 from __future__ import annotations
@@ -29,30 +27,30 @@ if TYPE_CHECKING:
 
     from pytest_wfstate.stores.sql.connections import Connections
 
-_gate = threading.Condition()  # held by who forks
+_gate = threading.Condition()  # held across a fork
 _callers: dict[int, int] = {}  # threads that are in a call on SQLite, and how deep
 _all: weakref.WeakSet[Connections] = weakref.WeakSet()
 _engines: weakref.WeakSet[Engine] = weakref.WeakSet()
-_used: weakref.WeakSet[Any] = weakref.WeakSet()  # connections to servers that were used by stores
-_inherited: list[object] = []  # of the parent: kept, since what is garbage is closed
+_used: weakref.WeakSet[Any] = weakref.WeakSet()  # connections to servers that stores have used
+_inherited: list[object] = []  # from the parent: kept, because collecting them would close them
 
 
 def make_safe(connections: Connections) -> None:
-    """Let a forked child use what has these connections: it connects anew."""
+    """Let a forked child use the owner of these connections: it reconnects."""
     with _gate:
         _all.add(connections)
         _engines.add(connections.engine)
 
 
 def note(driver: Any) -> None:
-    """Have a forked child let go of the socket of a connection, which may be in use when it is forked."""
+    """Remember a connection, so that a forked child drops its socket even if it is in use during the fork."""
     _used.add(driver)
 
 
 class ForkBarrier:
-    """What calls on SQLite are made in: other threads that would fork wait until they are over.
+    """The context of calls on SQLite: another thread that forks waits until they are done.
 
-    With `lock` they are made one at a time.
+    With `lock` they run one at a time.
     """
 
     def __init__(self, lock: AbstractContextManager[object] = nullcontext()) -> None:  # noqa: B008 - it has no state
@@ -95,9 +93,9 @@ def _before() -> None:
 
 def _after_in_child() -> None:
     try:
-        _let_go([*_used, *(driver for engine in _engines for driver in _idle_in(engine))])
+        _detach([*_used, *(driver for engine in _engines for driver in _idle_in(engine))])
     finally:
-        _used.clear()  # so that a child of the child leaves their descriptors alone, whatever they are by then
+        _used.clear()  # a grandchild must leave these descriptors alone: they may be reused by then
         _inherited.extend([connections.abandon() for connections in _all])
         for engine in _engines:
             _inherited.append(engine.pool)
@@ -106,16 +104,17 @@ def _after_in_child() -> None:
 
 
 def _idle_in(engine: Engine) -> list[Any]:
-    """Give the connections to a server that an engine keeps, of which stores may have used none.
+    """Return the idle connections of an engine to a server, even those that no store has used.
 
-    No public name gives them without a lock, which a thread that is not in the child may have held.
+    Public names need a lock for this, which a thread that does not exist in the child may have held.
     """
-    kept = getattr(getattr(engine.pool, "_pool", None), "queue", ())
-    return [] if _is_sqlite(engine) else [one.dbapi_connection for one in kept if one.dbapi_connection is not None]
+    pooled = getattr(getattr(engine.pool, "_pool", None), "queue", ())
+    drivers = [] if _is_sqlite(engine) else [record.dbapi_connection for record in pooled]
+    return [driver for driver in drivers if driver is not None]
 
 
-def _let_go(drivers: Sequence[Any]) -> None:
-    """Put a socket that leads nowhere in the place of those of connections."""
+def _detach(drivers: Sequence[Any]) -> None:
+    """Replace the sockets of connections with one that leads nowhere."""
     if not drivers:
         return
     nowhere, other_end = socket.socketpair()

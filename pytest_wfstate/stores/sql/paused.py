@@ -1,8 +1,8 @@
-"""The paused contract, in a database: a row a run.
+"""The paused contract, in a database: a row per run.
 
-The row holds the record while the run is paused, and in a second column while it is in flight. It holds both if the
-run was paused anew before its claim was dropped. A claim moves the one to the other in one statement, so that at no
-moment neither is there.
+The row holds the record in one column while the run is paused, and in another while it is in flight. It holds both if
+the run was paused again before its claim was dropped. A claim moves the record in one statement, so that one of them
+always exists.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from pytest_wfstate.stores.sql.schema import Json, Key, key
 from pytest_wfstate.stores.sql.statements import Statement, Transaction
 
 _EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
-_LONGEST = 10.0**12  # seconds: longer ago than any claim, and its microseconds have room in 64 bits
+_LONGEST = 10.0**12  # seconds: longer ago than any claim, and its microseconds fit in 64 bits
 _ANY_TIME = 2**63 - 1
 
 
@@ -54,7 +54,7 @@ class _Statements(Statements):
             Column("token", Text),
             Column("claimed_at", BigInteger),
         )
-        runs, row = self.runs.c, rows.found(self.runs)
+        runs, row = self.runs.c, rows.matches(self.runs)
         is_paused, is_claimed = runs.record.is_not(None), runs.inflight.is_not(None)
         Index(f"{self.runs.name}_claims", runs.claimed_at, sqlite_where=is_claimed, postgresql_where=is_claimed)
         self.put = self._statement(rows.put(insert(self.runs), "record"))
@@ -106,8 +106,8 @@ class SqlPausedStore(SqlStore[_Statements], PausedStore):
         text = transaction.execute(self._sql.take, claim).value
         if text is None:
             return None
-        paused = parse(PausedWorkflow, text, self._sql.runs, row, _row)  # else nothing is committed: it stays paused
-        # Before the commit: if the connection is lost there, the run may be ours, and never another's to complete.
+        paused = parse(PausedWorkflow, text, self._sql.runs, row, _row)  # on error nothing is committed
+        # Before the commit: if the connection is lost there, the run may be ours, and we must not free another's claim.
         self._claimed[run_id] = token
         return paused
 
@@ -117,7 +117,7 @@ class SqlPausedStore(SqlStore[_Statements], PausedStore):
 
     def _recover(self, transaction: Transaction, age: float) -> int:
         latest = {"latest": _latest(self._clock(), age)}
-        # In this order: a run that is paused anew between the two statements is met by the second.
+        # In this order: the second statement sees a run that is paused again in between.
         rearmed = transaction.execute(self._sql.rearm, latest).changed
         transaction.execute(self._sql.forget, latest)
         return rearmed
@@ -149,10 +149,10 @@ def _microseconds(moment: datetime.datetime) -> int:
 
 
 def _latest(moment: datetime.datetime, age: float) -> int:
-    """Give the last microsecond at which a claim was made that is at least `age` seconds old."""
+    """Return the latest microsecond at which a claim that is at least `age` seconds old was made."""
     if age < 0:
         return _ANY_TIME
     least = int(min(age, _LONGEST) * 10**6) - 1
-    while least / 10**6 < min(age, _LONGEST):  # as seconds are compared elsewhere: exactly, though not all are exact
+    while least / 10**6 < min(age, _LONGEST):  # in seconds, inexact as they are, like the other stores
         least += 1
     return _microseconds(moment) - least

@@ -1,4 +1,4 @@
-"""The resume contract, in a database: a row a run."""
+"""The resume contract, in a database: a row per run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rows: the statements that every store makes of a table whose rows are found by the columns of its primary key."""
+"""Rows: the statements that every store builds for a table whose rows are looked up by primary key."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from typing import Any
 from sqlalchemy import BigInteger, ColumnElement, Delete, Select, Table, and_, bindparam, delete, func, select
 
 Row = Mapping[str, Any]
-"""The columns that a row is found by, and their values."""
+"""The columns that a row is looked up by, and their values."""
 
 
 def put(insert: Any, *replaced: str) -> Any:
-    """Insert a row, or replace these columns of the one that is there."""
+    """Insert a row, or replace these columns of the existing one."""
     table = insert.table
     return insert.on_conflict_do_update(
         index_elements=list(table.primary_key), set_={name: insert.excluded[name] for name in replaced}
@@ -20,27 +20,27 @@ def put(insert: Any, *replaced: str) -> Any:
 
 
 def get(table: Table, *columns: str, by: tuple[str, ...] = ()) -> Select[Any]:
-    """Give these columns of a row, or of all rows that have the same values in the columns `by`."""
-    return select(*(table.c[name] for name in columns)).where(found(table, by))
+    """Select these columns of a row, or of all rows with the same values in the columns `by`."""
+    return select(*(table.c[name] for name in columns)).where(matches(table, by))
 
 
 def drop(table: Table, by: tuple[str, ...] = ()) -> Delete:
-    """Delete a row, or all rows that have the same values in the columns `by`."""
-    return delete(table).where(found(table, by))
+    """Delete a row, or all rows with the same values in the columns `by`."""
+    return delete(table).where(matches(table, by))
 
 
-def found(table: Table, by: tuple[str, ...] = ()) -> ColumnElement[bool]:
-    """Ask for the row of a key, or for rows by some columns, whose values `of` gives."""
+def matches(table: Table, by: tuple[str, ...] = ()) -> ColumnElement[bool]:
+    """Return the condition for the row of a primary key, or for rows by other columns; `of` makes its parameters."""
     names = by or tuple(column.name for column in table.primary_key)
     return and_(*(table.c[name] == bindparam(f"of_{name}") for name in names))
 
 
 def of(row: Row) -> dict[str, Any]:
-    """Give a row as parameters of what asks for it: those with the names of columns would be new values of them."""
+    """Return a row as parameters of `matches`: parameters named like columns would be new values."""
     return {f"of_{name}": value for name, value in row.items()}
 
 
 def next_position(table: Table, column: str) -> Any:
-    """Give the position after all rows that have the same value in `column`. An index finds it."""
+    """Return the position after all rows with the same value in `column`. An index finds it."""
     last = func.max(table.c.position, type_=BigInteger)
-    return select(func.coalesce(last, -1) + 1).where(found(table, (column,))).scalar_subquery()
+    return select(func.coalesce(last, -1) + 1).where(matches(table, (column,))).scalar_subquery()

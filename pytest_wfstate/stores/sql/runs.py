@@ -1,6 +1,6 @@
-"""The runs contract, in a database: a row a run, and a row a step.
+"""The runs contract, in a database: a row per run and per step.
 
-A step need not have a run. Its position tells in which order the steps of a run were first kept.
+A step may exist without its run. Its position records the order in which the steps of a run were first inserted.
 """
 
 from __future__ import annotations
@@ -100,18 +100,18 @@ class SqlRunStore(SqlStore[_Statements], RunStore):
     @threaded
     def list_steps(self, run_task_id: str) -> list[WorkflowStepState]:
         run = _run(run_task_id)
-        found = self._database.ask(self._sql.list_steps, of(run)).rows
-        return [self._parse_step(text, {**run, "step": step}) for step, text in found]
+        steps = self._database.ask(self._sql.list_steps, of(run)).rows
+        return [self._parse_step(text, {**run, "step": step}) for step, text in steps]
 
     def _write(self, run: Row, work: Callable[[Transaction], object]) -> None:
-        """Change a run: others that change it come before or after."""
+        """Change a run, serialized with other changes to it."""
         self._database.write(work, lock=f"{self._sql.runs.name} {run['run']}")
 
     def _put(self, transaction: Transaction, state: WorkflowExecutionState) -> None:
         transaction.execute(self._sql.put_run, {**_row(state), "record": state.to_json()})
 
-    def _read(self, found: StatementResult, row: Row) -> WorkflowExecutionState | None:
-        text = found.value
+    def _read(self, result: StatementResult, row: Row) -> WorkflowExecutionState | None:
+        text = result.value
         return None if text is None else parse(WorkflowExecutionState, text, self._sql.runs, row, _row)
 
     def _parse_step(self, text: Any, row: Row) -> WorkflowStepState:

@@ -1,4 +1,4 @@
-"""The schema of a store: its tables, made when they are first needed, and the version that says how to read them."""
+"""The schema of a store: its tables, created on first use, and the version that says how to read them."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ from pytest_wfstate.stores.sql.dialects import Dialect
 from pytest_wfstate.stores.sql.statements import Statement, Transaction
 
 VERSION = 1
-"""Goes up when tables change in a way that an older release would misread."""
+"""Incremented when tables change in a way that an older release would misread."""
 
 Key = Text().with_variant(Text(collation="C"), "postgresql")
-"""Text that is found by its bytes, whatever language the database sorts in."""
+"""Text that is compared by its bytes, whatever the collation of the database."""
 
 
 class _Undecoded(TypeDecorator[str]):
-    """Text of SQLite that is read as bytes: what is damaged may be no text, and the driver would not say where."""
+    """SQLite text that is read as bytes: damaged data may not be text, and the driver would not say where it is."""
 
     impl = Text
     cache_ok = True
@@ -46,18 +46,18 @@ class _Undecoded(TypeDecorator[str]):
 
 
 Json = Text().with_variant(_Undecoded(), "sqlite")
-"""A record, as the JSON text that it gives. PostgreSQL's own type for it cannot hold all of JSON, \\u0000 for one."""
+"""A record as JSON text. PostgreSQL's JSON types cannot hold all of JSON, for instance \\u0000."""
 
-_LONGEST_KEY = 255  # bytes: PostgreSQL indexes 2,704 a row at most, and an id may have 4,096
+_LONGEST_KEY = 255  # bytes: PostgreSQL indexes at most 2,704 per row, and an id may have 4,096
 _DIGEST = "sha256:"
 _PREFIX = re.compile(r"[a-z_][a-z0-9_]{0,39}")
 
 
-def key(one: str) -> str:
-    """Give what an id is found by: itself, or a digest if it is too long for an index, or no text to PostgreSQL."""
-    data = one.encode()
-    if len(data) <= _LONGEST_KEY and "\0" not in one and not one.startswith(_DIGEST):
-        return one
+def key(id_: str) -> str:
+    """Return the key of an id: the id itself, or a digest if it is too long for an index or PostgreSQL refuses it."""
+    data = id_.encode()
+    if len(data) <= _LONGEST_KEY and "\0" not in id_ and not id_.startswith(_DIGEST):
+        return id_
     return _DIGEST + hashlib.sha256(data).hexdigest()
 
 
@@ -77,69 +77,70 @@ class Schema:
         self._all_versions = self._statement(select(self._versions.c.version))
 
     def table(self, name: str, *parts: SchemaItem) -> Table:
-        """Add a table. SQLite keeps rows in the order of their keys, and no second time to be found by them."""
+        """Add a table. SQLite stores its rows in key order, without a separate index."""
         return Table(f"{self._prefix}_{name}", self._tables, *parts, sqlite_with_rowid=False)
 
     def is_made(self, transaction: Transaction, where: str) -> bool:
-        """Tell whether the tables are there.
+        """Whether the tables exist.
 
         Raises:
-            NewerSchema: a later release made them.
+            NewerSchema: a later release created them.
 
         """
         version = self._version(transaction)
         if version is not None and version > VERSION:
             raise NewerSchema(
-                f"the {self._contract} tables {self._prefix}_* in {where} are of version {version}, and this release "
-                f"of pytest-wfstate reads version {VERSION}. Nothing was changed. "
-                "Upgrade it (pip install -U pytest-wfstate), or give another prefix."
+                f"the {self._contract} tables {self._prefix}_* in {where} have version {version}, but this release of "
+                f"pytest-wfstate reads version {VERSION}. Nothing was changed. "
+                "Upgrade it (pip install -U pytest-wfstate), or use another prefix."
             )
         return version is not None
 
     def make(self, transaction: Transaction, where: str) -> None:
-        """Make the tables, unless somebody else was faster.
+        """Create the tables, unless another process has done so meanwhile.
 
         Raises:
-            NewerSchema: that was a later release.
+            NewerSchema: a later release created them.
 
         """
         if not self.is_made(transaction, where):
             tables = self._tables.tables.values()
-            self._say(transaction, [CreateTable(table, if_not_exists=True) for table in tables])
+            self._execute(transaction, [CreateTable(table, if_not_exists=True) for table in tables])
             indexes = [index for table in tables for index in table.indexes]
-            self._say(transaction, [CreateIndex(index, if_not_exists=True) for index in indexes])
+            self._execute(transaction, [CreateIndex(index, if_not_exists=True) for index in indexes])
             transaction.execute(self._put_version, {})
 
     def drop(self, transaction: Transaction, where: str) -> None:
-        """Drop the tables, and the one of versions with the last of them.
+        """Drop the tables; the last contract to be dropped takes the table of versions with it.
 
         Raises:
-            NewerSchema: a later release made them. It may have others, that would be left.
+            NewerSchema: a later release created them. It may have further tables, which would remain.
 
         """
         if self.is_made(transaction, where):
             own = [table for table in self._tables.tables.values() if table is not self._versions]
-            self._say(transaction, [DropTable(table, if_exists=True) for table in own])
+            self._execute(transaction, [DropTable(table, if_exists=True) for table in own])
             transaction.execute(self._drop_version, {})
             if not transaction.execute(self._all_versions, {}).rows:
-                self._say(transaction, [DropTable(self._versions)])
+                self._execute(transaction, [DropTable(self._versions)])
 
     def _version(self, transaction: Transaction) -> int | None:
         if not transaction.execute(self._dialect.has_table, {"name": self._versions.name}).rows:
             return None
-        found: int | None = transaction.execute(self._get_version, {}).value
-        return found
+        version: int | None = transaction.execute(self._get_version, {}).value
+        return version
 
     def _statement(self, built: ClauseElement) -> Statement:
         return Statement(built, self._dialect.writer)
 
-    def _say(self, transaction: Transaction, changes: Sequence[DDLElement]) -> None:
+    def _execute(self, transaction: Transaction, changes: Sequence[DDLElement]) -> None:
         if changes:
-            self._dialect.say_all(transaction, [str(one.compile(dialect=self._dialect.writer)) for one in changes])
+            texts = [str(change.compile(dialect=self._dialect.writer)) for change in changes]
+            self._dialect.execute_texts(transaction, texts)
 
 
 def check_prefix(prefix: object) -> str:
-    """Give `prefix` back if names of tables can begin with it.
+    """Return `prefix` if names of tables can begin with it.
 
     Raises:
         ValueError: they cannot.
@@ -148,6 +149,6 @@ def check_prefix(prefix: object) -> str:
     if isinstance(prefix, str) and _PREFIX.fullmatch(prefix):
         return prefix
     raise ValueError(
-        f"the prefix is {prefix!r}. It begins the names of tables: 1 to 40 lower-case letters, digits and underscores, "
-        "no digit first. Give one such as 'wfstate'."
+        f"{prefix!r} is not a valid prefix. The names of tables begin with it: 1 to 40 lower-case letters, digits and "
+        "underscores, not starting with a digit. Use one such as 'wfstate'."
     )

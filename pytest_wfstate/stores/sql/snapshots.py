@@ -1,4 +1,4 @@
-"""The snapshots contract, in a database: a row a snapshot."""
+"""The snapshots contract, in a database: a row per snapshot."""
 
 from __future__ import annotations
 
@@ -81,14 +81,14 @@ class SqlSnapshotStore(SqlStore[_Statements], SnapshotStore):
     @threaded
     def latest(self, workflow_id: str, run_id: RunId) -> Snapshot | None:
         run = _run(workflow_id, run_id)
-        found = self._database.ask(self._sql.latest, of(run)).rows
-        return self._parse(found[0][1], {**run, "super_step": found[0][0]}) if found else None
+        latest = self._database.ask(self._sql.latest, of(run)).rows
+        return self._parse(latest[0][1], {**run, "super_step": latest[0][0]}) if latest else None
 
     @threaded
     def list(self, workflow_id: str, run_id: RunId) -> builtins.list[CheckpointMeta]:
         run = _run(workflow_id, run_id)
-        found = self._database.ask(self._sql.list, of(run)).rows
-        return [self._meta(workflow_id, run_id, *row) for row in found]
+        listed = self._database.ask(self._sql.list, of(run)).rows
+        return [self._meta(workflow_id, run_id, *row) for row in listed]
 
     def _meta(self, workflow_id: str, run_id: RunId, super_step: str, timestamp_ms: Any) -> CheckpointMeta:
         try:
@@ -99,12 +99,12 @@ class SqlSnapshotStore(SqlStore[_Statements], SnapshotStore):
         except ValueError:
             row = {**_run(workflow_id, run_id), "super_step": super_step}
             where = place(self._sql.snapshots, row)
-            raise CorruptRecord(where, f"its time is {timestamp_ms!r}, which is no number of milliseconds") from None
+            raise CorruptRecord(where, f"its time is {timestamp_ms!r}, not a number of milliseconds") from None
 
     @threaded
     def fork(self, source: CheckpointKey, edits: Edits = ()) -> RunId:
         source = check_key(source)
-        edits = dict(edits)  # an attempt that is made again would find an iterator at its end
+        edits = dict(edits)  # a retry would find an iterator exhausted
         return self._database.write(lambda transaction: self._fork(transaction, source, edits))
 
     def _fork(self, transaction: Transaction, source: CheckpointKey, edits: Edits) -> RunId:
@@ -128,6 +128,6 @@ def _whole(snapshot: Snapshot) -> dict[str, Any]:
     return {**_row(snapshot.key), "timestamp_ms": str(snapshot.timestamp_ms), "record": snapshot.to_json()}
 
 
-def _row(one: CheckpointKey) -> dict[str, str]:
-    # Neither database has integers up to 2**64 - 1. As text of one length they sort alike.
-    return {"workflow": key(one.workflow_id), "run": key(one.run_id), "super_step": f"{one.super_step:020}"}
+def _row(of_: CheckpointKey) -> dict[str, str]:
+    # Neither database has integers up to 2**64 - 1. Zero-padded text sorts the same way.
+    return {"workflow": key(of_.workflow_id), "run": key(of_.run_id), "super_step": f"{of_.super_step:020}"}

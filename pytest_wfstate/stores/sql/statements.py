@@ -1,6 +1,6 @@
-"""Statements: SQLAlchemy builds them and says how to write them, and the database's own driver makes them.
+"""Statements: SQLAlchemy builds and compiles them, and the database's own driver executes them.
 
-What SQLAlchemy does around each statement takes several times as long as SQLite takes to make one.
+What SQLAlchemy does around each statement takes several times as long as SQLite takes to execute one.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ Values = Mapping[str, Any]
 
 
 class Statement:
-    """A statement that is made again and again, with other values of the same names.
+    """A statement that is executed many times, with other values of the same names.
 
-    Its text is written when it is first made: it takes longer than all else that a new handle does.
+    It is compiled on first use: compiling takes longer than everything else a new handle does.
     """
 
     __slots__ = ("_built", "_constants", "_text", "_writer")
@@ -33,35 +33,35 @@ class Statement:
         self._constants: dict[str, Any] = {}
 
     def written(self, values: Values) -> tuple[str, dict[str, Any]]:
-        """Give its text, and all the values that go with it."""
+        """Return its text, and all the values that go with it."""
         if self._text is None:
-            written = self._built.compile(dialect=self._writer, column_keys=list(values))
-            self._constants = {name: value for name, value in written.params.items() if name not in values}
-            self._text = str(written)
+            compiled = self._built.compile(dialect=self._writer, column_keys=list(values))
+            self._constants = {name: value for name, value in compiled.params.items() if name not in values}
+            self._text = str(compiled)
         return self._text, {**self._constants, **values}
 
 
 Change = tuple[Statement, Values]
-"""A statement, and the values that it is made with."""
+"""A statement, and the values to execute it with."""
 
 
 class StatementResult(NamedTuple):
-    """What came of a statement."""
+    """The result of a statement."""
 
     rows: list[tuple[Any, ...]]
     changed: int
-    """How many rows it has changed."""
+    """How many rows it changed."""
 
     @property
     def value(self) -> Any:
-        """What the first row begins with, or None if there is no row."""
+        """The first value of the first row, or None if there is no row."""
         return self.rows[0][0] if self.rows else None
 
 
 class Transaction:
     """A connection, for as long as one call needs it.
 
-    Its methods raise DBAPIError, as SQLAlchemy does: what the driver said, and whether the connection is lost.
+    Its methods raise DBAPIError as SQLAlchemy does, with the driver's error and whether the connection is lost.
     """
 
     __slots__ = ("_engine", "driver", "error", "pooled")
@@ -73,33 +73,33 @@ class Transaction:
         self.driver: Any = pooled.driver_connection
 
     def execute(self, statement: Statement, values: Values) -> StatementResult:
-        """Make a statement."""
-        return self._made(*statement.written(values))
+        """Execute a statement."""
+        return self._execute(*statement.written(values))
 
-    def execute_all(self, some: Sequence[Change]) -> None:
-        """Make statements whose results nobody needs: in PostgreSQL all of them with one message."""
-        together = getattr(self.driver, "pipeline", nullcontext)
+    def execute_all(self, changes: Sequence[Change]) -> None:
+        """Execute statements whose results are not needed: in PostgreSQL with a single message."""
+        pipeline = getattr(self.driver, "pipeline", nullcontext)
         try:
-            with together():
-                for statement, values in some:
+            with pipeline():
+                for statement, values in changes:
                     self.driver.execute(*statement.written(values))
         except self.error as error:
-            texts = "; ".join(statement.written(values)[0] for statement, values in some)
-            raise self._told(texts, None, error) from error
+            texts = "; ".join(statement.written(values)[0] for statement, values in changes)
+            raise self._wrapped(texts, None, error) from error
 
-    def say(self, text: str) -> StatementResult:
-        """Make a statement that has no values, or for PostgreSQL several of them at once."""
-        return self._made(text)
+    def execute_text(self, text: str) -> StatementResult:
+        """Execute a statement without values, or in PostgreSQL several of them at once."""
+        return self._execute(text)
 
-    def _made(self, text: str, *values: dict[str, Any]) -> StatementResult:
+    def _execute(self, text: str, *values: dict[str, Any]) -> StatementResult:
         try:
             cursor = self.driver.execute(text, *values)
             return StatementResult(cursor.fetchall() if cursor.description else [], cursor.rowcount)
         except self.error as error:
-            raise self._told(text, values[0] if values else None, error) from error
+            raise self._wrapped(text, values[0] if values else None, error) from error
 
-    def _told(self, text: str, values: Any, error: Exception) -> DBAPIError:
-        told = DBAPIError.instance(
+    def _wrapped(self, text: str, values: Any, error: Exception) -> DBAPIError:
+        wrapped = DBAPIError.instance(
             text,
             values,
             error,
@@ -108,5 +108,5 @@ class Transaction:
             connection_invalidated=self._engine.dialect.is_disconnect(error, self.driver, None),  # type: ignore[arg-type]
             dialect=self._engine.dialect,
         )
-        assert isinstance(told, DBAPIError)
-        return told
+        assert isinstance(wrapped, DBAPIError)
+        return wrapped

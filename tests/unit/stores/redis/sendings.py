@@ -11,7 +11,7 @@ import redis
 from tests.unit.stores.redis.scripts import KINDS
 
 each = pytest.mark.parametrize("kind", KINDS, ids=str)
-NOTHING_SENT = r"no connection to the Redis server at .* could be had: .*[^.]\. It was .* Nothing was sent, so"
+NOTHING_SENT = r"cannot connect to the Redis server at .*: .*[^.]\. The call was .* Nothing was changed\."
 
 
 class Meanwhile:

@@ -20,4 +20,4 @@ def engine_of(store: Any) -> Engine:
 def setting(engine: Engine, place: Place, question: str) -> Any:
     """Ask the database about a transaction in which a store changes something."""
     with SqlResumeStore(engine, prefix=place.prefix) as store:
-        return store._database.write(lambda transaction: transaction.say(question).value)
+        return store._database.write(lambda transaction: transaction.execute_text(question).value)

@@ -21,21 +21,21 @@ POINT = samples.resume_point("a")
 @pytest.mark.parametrize(
     ("where", "why"),
     [
-        ("sqlite://", "it is in memory, where nothing lasts"),
+        ("sqlite://", "it is in memory, so nothing would last"),
         ("sqlite:///:memory:", "it is in memory"),
         ("sqlite:///file:x?mode=memory&cache=shared&uri=true", "it is in memory"),
-        ("sqlite+aiosqlite:///x.db", r"it is reached by sqlite\+aiosqlite"),
-        ("nosuch://x", "SQLAlchemy knows no such database"),
-        ("state.db", "it is no URL"),
-        (Path("state.db"), "of type PosixPath, neither a URL nor an engine"),
-        (None, "of type NoneType"),
+        ("sqlite+aiosqlite:///x.db", r"its driver is sqlite\+aiosqlite"),
+        ("nosuch://x", "SQLAlchemy does not know that database"),
+        ("state.db", "it is not a URL"),
+        (Path("state.db"), "it is a PosixPath, neither a URL nor an engine"),
+        (None, "it is a NoneType"),
     ],
 )
 def test_a_database_that_no_store_can_be_in_is_refused(where: Any, why: str) -> None:
     with pytest.raises(UnusableDatabase, match=why) as raised:
         SqlResumeStore(where)
-    assert "Stores were tried on SQLite" in str(raised.value)
-    assert "Give a URL such as sqlite:///folder/state.db" in str(raised.value)
+    assert "Stores support SQLite 3.35" in str(raised.value)
+    assert "Use a URL such as sqlite:///folder/state.db" in str(raised.value)
 
 
 def test_an_engine_in_memory_is_refused() -> None:
@@ -47,7 +47,7 @@ def test_an_engine_in_memory_is_refused() -> None:
 
 def test_an_old_sqlite_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sqlite3, "sqlite_version_info", (3, 34, 1))
-    with pytest.raises(UnusableDatabase, match="which has no RETURNING"):
+    with pytest.raises(UnusableDatabase, match="which lacks RETURNING"):
         SqlResumeStore(f"sqlite:///{tmp_path}/state.db")
 
 

@@ -1,4 +1,4 @@
-"""Room: so many at once, in the order in which they came."""
+"""The semaphore bounds how many threads are inside, and serves waiters in order of arrival."""
 
 from __future__ import annotations
 
@@ -13,88 +13,87 @@ import pytest
 from pytest_wfstate.stores.sql.fair_semaphore import FairSemaphore
 
 
-def waiting(room: FairSemaphore, count: int) -> None:
-    """Come back when so many wait."""
-    while len(room._waiting) != count:
+def await_waiters(semaphore: FairSemaphore, count: int) -> None:
+    while len(semaphore._waiting) != count:
         pass
 
 
-def test_no_more_have_a_place_than_there_are() -> None:
-    room, lock = FairSemaphore(3), threading.Lock()
-    inside: list[int] = [0]
-    most: list[int] = [0]
+def test_no_more_threads_are_inside_than_there_are_slots() -> None:
+    semaphore, lock = FairSemaphore(3), threading.Lock()
+    inside, most = 0, 0
 
     def enter(_: int) -> None:
+        nonlocal inside, most
         for _ in range(200):
-            room.take()
+            semaphore.acquire()
             with lock:
-                inside[0] += 1
-                most[0] = max(most[0], inside[0])
+                inside += 1
+                most = max(most, inside)
             with lock:
-                inside[0] -= 1
-            room.give()
+                inside -= 1
+            semaphore.release()
 
     with ThreadPoolExecutor(8) as threads:
         list(threads.map(enter, range(8)))
-    assert most[0] <= 3
-    assert (len(room._free), len(room._waiting)) == (3, 0)
+    assert most <= 3
+    assert (len(semaphore._free), len(semaphore._waiting)) == (3, 0)
 
 
-def test_who_waits_is_served_in_turn_and_before_who_has_just_left() -> None:
-    room = FairSemaphore(1)
+def test_waiters_are_served_in_order_and_before_the_thread_that_just_released() -> None:
+    semaphore = FairSemaphore(1)
     served: list[str] = []
 
     def enter(name: str) -> None:
-        room.take()
+        semaphore.acquire()
         served.append(name)
-        room.give()
+        semaphore.release()
 
-    room.take()
+    semaphore.acquire()
     with ThreadPoolExecutor(3) as threads:
         for count, name in enumerate(["first", "second", "third"], start=1):
             threads.submit(enter, name)
-            waiting(room, count)
-        room.give()
-        enter("who left")
-    assert served == ["first", "second", "third", "who left"]
+            await_waiters(semaphore, count)
+        semaphore.release()
+        enter("releaser")
+    assert served == ["first", "second", "third", "releaser"]
 
 
-class _Stopped(Exception):
-    """What Ctrl-C is here."""
+class _Interrupted(Exception):
+    """Stands in for Ctrl-C."""
 
 
 @pytest.fixture
-def stop() -> Iterator[Callable[[], None]]:
+def interrupt() -> Iterator[Callable[[], None]]:
     """Interrupt the main thread, wherever it waits."""
 
     def raises(*_: object) -> None:
-        raise _Stopped
+        raise _Interrupted
 
     before = signal.signal(signal.SIGUSR1, raises)
     yield lambda: os.kill(os.getpid(), signal.SIGUSR1)
     signal.signal(signal.SIGUSR1, before)
 
 
-def test_who_is_interrupted_while_it_waits_leaves_its_turn_to_others(stop: Callable[[], None]) -> None:
-    room = FairSemaphore(1)
-    room.take()
+def test_an_interrupted_waiter_leaves_the_queue(interrupt: Callable[[], None]) -> None:
+    semaphore = FairSemaphore(1)
+    semaphore.acquire()
     with ThreadPoolExecutor(1) as threads:
 
-        def interrupt() -> None:
-            waiting(room, 1)
-            stop()
+        def interrupt_waiter() -> None:
+            await_waiters(semaphore, 1)
+            interrupt()
 
-        interrupting = threads.submit(interrupt)
-        with pytest.raises(_Stopped):
-            room.take()
+        interrupting = threads.submit(interrupt_waiter)
+        with pytest.raises(_Interrupted):
+            semaphore.acquire()
         interrupting.result()
-    room.give()
-    room.take()
-    assert (len(room._free), len(room._waiting)) == (0, 0)
+    semaphore.release()
+    semaphore.acquire()
+    assert (len(semaphore._free), len(semaphore._waiting)) == (0, 0)
 
 
-def test_who_is_interrupted_when_it_was_served_gives_its_place_back() -> None:
-    room = FairSemaphore(1)
-    room.take()
-    room._leave(threading.Lock())
-    assert len(room._free) == 1
+def test_a_waiter_interrupted_after_it_was_served_releases_its_slot() -> None:
+    semaphore = FairSemaphore(1)
+    semaphore.acquire()
+    semaphore._leave(threading.Lock())
+    assert len(semaphore._free) == 1

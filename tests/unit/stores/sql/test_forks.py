@@ -105,7 +105,7 @@ def test_a_child_connects_to_postgres_anew(on_postgres: Place) -> None:
     store = on_postgres.open(SqlResumeStore)
 
     def backend() -> int:
-        return int(store._database.read(lambda transaction: transaction.say("SELECT pg_backend_pid()").value))
+        return int(store._database.read(lambda transaction: transaction.execute_text("SELECT pg_backend_pid()").value))
 
     own = backend()
     child = Child(lambda: backend() != own)
@@ -185,7 +185,7 @@ def test_a_child_holds_no_connection_of_a_call_in_another_thread(on_postgres: Pl
     def wait(transaction: Any) -> Any:
         begun.set()
         goes_on.wait()
-        return transaction.say("SELECT 1").value
+        return transaction.execute_text("SELECT 1").value
 
     with ThreadPoolExecutor(1) as threads:
         call = threads.submit(store._database.write, wait)
@@ -209,9 +209,9 @@ def test_a_child_that_is_forked_in_a_call_ends_it_on_a_connection_of_its_own(on_
 
     def fork(transaction: Any) -> int:
         if not seen:
-            seen.append(int(transaction.say("SELECT pg_backend_pid()").value))
+            seen.append(int(transaction.execute_text("SELECT pg_backend_pid()").value))
             seen.append(os.fork())
-        return int(transaction.say("SELECT pg_backend_pid()").value)
+        return int(transaction.execute_text("SELECT pg_backend_pid()").value)
 
     own = -1
     try:
@@ -267,13 +267,13 @@ def test_a_fork_waits_for_the_calls_of_other_threads(on_sqlite: Place, monkeypat
     other = sqlite3.connect(on_sqlite.url.removeprefix("sqlite:///"), isolation_level=None, check_same_thread=False)
     other.execute("BEGIN IMMEDIATE")
     begins, forks = threading.Event(), threading.Event()
-    take = store._database.dialect.take
+    configure = store._database.dialect.configure
 
     def noted(transaction: Any) -> None:
         begins.set()
-        take(transaction)
+        configure(transaction)
 
-    monkeypatch.setattr(store._database.dialect, "take", noted)
+    monkeypatch.setattr(store._database.dialect, "configure", noted)
 
     def let_go() -> None:
         forks.wait()

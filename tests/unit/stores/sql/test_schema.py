@@ -82,7 +82,7 @@ def test_tables_of_a_later_release_are_refused_and_left_alone(
         look(place, kind, call, args)
     message = str(raised.value)
     assert f"tables {place.prefix}_* in " in message
-    assert "are of version 2, and this release of pytest-wfstate reads version 1. Nothing was changed. " in message
+    assert "have version 2, but this release of pytest-wfstate reads version 1. Nothing was changed. " in message
     assert "pip install -U pytest-wfstate" in message
     assert tables(place) == {"schema"}
 
@@ -93,7 +93,7 @@ def test_tables_of_a_later_release_are_not_dropped(
 ) -> None:
     look(place, kind, call, args)
     execute(place, f"UPDATE {place.prefix}_schema SET version = 2")
-    with place.open(kind) as store, pytest.raises(NewerSchema, match=r"are of version 2.* Nothing was changed\."):
+    with place.open(kind) as store, pytest.raises(NewerSchema, match=r"have version 2.* Nothing was changed\."):
         store.drop()
     assert tables(place) == {"schema", *expected}
 
@@ -106,12 +106,12 @@ def test_tables_that_a_later_release_makes_first_are_refused(place: Place, monke
         found = is_made(self, transaction, where)
         if not found:
             monkeypatch.undo()
-            transaction.say(f"CREATE TABLE {place.prefix}_schema (contract TEXT PRIMARY KEY, version INTEGER)")
-            transaction.say(f"INSERT INTO {place.prefix}_schema VALUES ('resume', 2)")
+            transaction.execute_text(f"CREATE TABLE {place.prefix}_schema (contract TEXT PRIMARY KEY, version INTEGER)")
+            transaction.execute_text(f"INSERT INTO {place.prefix}_schema VALUES ('resume', 2)")
         return found
 
     monkeypatch.setattr(Schema, "is_made", raced)
-    with place.open(SqlResumeStore) as store, pytest.raises(NewerSchema, match="are of version 2"):
+    with place.open(SqlResumeStore) as store, pytest.raises(NewerSchema, match="have version 2"):
         store.save(samples.resume_point("a"))
     assert tables(place) == {"schema"}
 
@@ -177,7 +177,7 @@ def test_a_prefix_keeps_stores_apart(place: Place) -> None:
 
 @pytest.mark.parametrize("prefix", ["", "1a", "A", "a-b", 'a"; drop', "x" * 41, None, 7])
 def test_what_cannot_begin_the_name_of_a_table_is_refused(on_sqlite: Place, prefix: Any) -> None:
-    with pytest.raises(ValueError, match=r"^the prefix is .* 1 to 40 lower-case letters.* Give one such as 'wfstate'"):
+    with pytest.raises(ValueError, match=r"is not a valid prefix.* 1 to 40 lower-case .* Use one such as 'wfstate'"):
         SqlPausedStore(on_sqlite.url, prefix=prefix)
 
 

@@ -53,15 +53,15 @@ def test_a_handle_has_32_connections_at_most_and_further_calls_wait_for_one(plac
         calls = [threads.submit(store._database.read, stay) for _ in range(60)]
         for _ in range(32):
             begun.acquire()
-        is_there_room = begun.acquire(timeout=0.1)
+        has_free_slot = begun.acquire(timeout=0.1)
         all_in.set()
         assert [call.result() for call in calls] == ["done"] * 60
-    assert not is_there_room
+    assert not has_free_slot
     assert meter.most <= 32
     store.close()
 
 
-def test_calls_that_fail_leave_room_for_others(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_failed_calls_release_their_slots(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     store = place.open(SqlResumeStore)
     store.save(POINT)
 
@@ -72,7 +72,7 @@ def test_calls_that_fail_leave_room_for_others(place: Place, monkeypatch: pytest
         with pytest.raises(ValueError, match="refused"):
             store._database.read(refuse)
     with monkeypatch.context() as patch:
-        patch.setattr(store._database.dialect, "take", refuse)
+        patch.setattr(store._database.dialect, "configure", refuse)
         for _ in range(33):
             with pytest.raises(ValueError, match="refused"):
                 store.load("a")
@@ -103,7 +103,9 @@ def test_an_engine_of_the_users_keeps_its_own_bound(on_postgres: Place) -> None:
 def test_a_transaction_that_idles_is_ended_by_postgres(on_postgres: Place, does: str) -> None:
     with on_postgres.open(SqlResumeStore) as store:
         call = getattr(store._database, does)
-        assert call(lambda transaction: transaction.say("SHOW idle_in_transaction_session_timeout").value) == "5s"
+        assert (
+            call(lambda transaction: transaction.execute_text("SHOW idle_in_transaction_session_timeout").value) == "5s"
+        )
 
 
 @pytest.mark.parametrize(("given", "expected"), [("0", "20s"), ("1min", "1min")])
@@ -131,7 +133,7 @@ def test_the_lock_of_a_session_that_nobody_hears_of_is_freed(
         attempts.append(1)
         if len(attempts) == 1:
             other._database.write(lambda _: None, lock="a lock")  # comes back when the server has ended the other one
-        return transaction.say("SELECT 1").value
+        return transaction.execute_text("SELECT 1").value
 
     assert store._database.write(pause, lock="a lock") == 1
     assert attempts == [1, 1]
