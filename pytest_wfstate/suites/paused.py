@@ -254,12 +254,12 @@ class PausedSuite(Suite):
 
     test_complete_not_anothers = script(
         "hardened",
-        "A late complete does not release another worker's claim.",
+        "A late `complete` does not release another worker's claim.",
         *_steps(A, CLAIM_A, second_handle(RECOVER()), second_handle(CLAIM_A), COMPLETE("a"), RESTART, *OBSERVE),
     )
     test_complete_not_anothers_after_save = script(
         "hardened",
-        "A late complete does not release another worker's claim on a run that has paused again.",
+        "A late `complete` does not release another worker's claim on a run that has paused again.",
         *_steps(A, CLAIM_A, A2, second_handle(CLAIM_A), COMPLETE("a"), RESTART, *OBSERVE),
     )
     test_recover_older_than = timed(

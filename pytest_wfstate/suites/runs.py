@@ -233,7 +233,7 @@ class RunSuite(Suite):
     )
     test_upsert_before_run = script(
         "safe",
-        "Steps may be saved before their run is created, which then has them.",
+        "Steps may be saved before their run is created; the run then has them.",
         *(FETCH, *LOOK_FETCH, CHARGE, A, *LOOK_FETCH),
         RESTART,
         *LOOK_FETCH,
