@@ -51,6 +51,14 @@ class Acknowledged:
         return f"{self.call} {self.outcome}" if isinstance(self.outcome, Errored) else self.call
 
 
+@dataclasses.dataclass(frozen=True, slots=True, repr=False)
+class Restarted:
+    """Stands between what one process acknowledged and what the next one did."""
+
+    def __repr__(self) -> str:
+        return "-- restart --"
+
+
 class Survivor(Protocol):
     """What a fault left."""
 
@@ -154,7 +162,7 @@ class CrashRun:
         generated = self._reads_of(ack.generated_id for ack in disk.acked if isinstance(ack, Acknowledged))
         with self._context.handles(disk.home) as handles:
             for calls in ([*generated, *plan], [*self._reads, *generated]):
-                self._ack(RESTART)
+                self._ack(Restarted())
                 for call in calls:
                     outcome = handles.outcome(REOPENED, call)
                     script.judge(handles, REOPENED, call, outcome)
@@ -202,7 +210,7 @@ def _by_process(acked: Sequence[Any]) -> list[list[Outcome]]:
     """Sort what was acknowledged by the process that did."""
     processes: list[list[Outcome]] = [[]]
     for ack in acked:
-        if ack == RESTART:
+        if isinstance(ack, Restarted):
             processes.append([])
         else:
             processes[-1].append(ack.outcome)
