@@ -125,16 +125,20 @@ class CrashRun:
         with self._context.handles(home) as handles:
             self._work(handles)
 
-    def retrying_workload(self, home: Path) -> None:
-        """Make the calls, and retry each that fails, once, through the same handle."""
+    def retrying_workload(self, home: Path) -> str | None:
+        """Make the calls, and retry each that fails, once, through the same handle. Return what a report says of it."""
+        reaction = None
         with self._context.handles(home) as handles:
             for number, call in enumerate(self._scenario.calls):
                 try:
                     outcome = self._made(handles, number, call)
                 except Exception as error:
-                    self._promise(call, Errored(type(error).__name__))
+                    name = type(error).__name__
+                    self._promise(call, Errored(name))
                     outcome = self._made(handles, number, call)
+                    reaction = f"the store raised {name}; the suite retried the call and it succeeded"
                 self._promise(call, outcome)
+        return reaction
 
     @contextlib.contextmanager
     def ready_to_work(self, home: Path) -> Iterator[Callable[[], None]]:
