@@ -51,6 +51,14 @@ class Acknowledged:
         return f"{self.call} {self.outcome}" if isinstance(self.outcome, Errored) else self.call
 
 
+@dataclasses.dataclass(frozen=True, slots=True, repr=False)
+class Restarted:
+    """Stands between what one process acknowledged and what the next one did."""
+
+    def __repr__(self) -> str:
+        return "-- restart --"
+
+
 class Survivor(Protocol):
     """What a fault left."""
 
@@ -117,16 +125,20 @@ class CrashRun:
         with self._context.handles(home) as handles:
             self._work(handles)
 
-    def retrying_workload(self, home: Path) -> None:
-        """Make the calls, and retry each that fails, once, through the same handle."""
+    def retrying_workload(self, home: Path) -> str | None:
+        """Make the calls, and retry each that fails, once, through the same handle. Return what a report says of it."""
+        reaction = None
         with self._context.handles(home) as handles:
             for number, call in enumerate(self._scenario.calls):
                 try:
                     outcome = self._made(handles, number, call)
                 except Exception as error:
-                    self._promise(call, Errored(type(error).__name__))
+                    name = type(error).__name__
+                    self._promise(call, Errored(name))
                     outcome = self._made(handles, number, call)
+                    reaction = f"the store raised {name}; the suite retried the call and it succeeded"
                 self._promise(call, outcome)
+        return reaction
 
     @contextlib.contextmanager
     def ready_to_work(self, home: Path) -> Iterator[Callable[[], None]]:
@@ -154,7 +166,7 @@ class CrashRun:
         generated = self._reads_of(ack.generated_id for ack in disk.acked if isinstance(ack, Acknowledged))
         with self._context.handles(disk.home) as handles:
             for calls in ([*generated, *plan], [*self._reads, *generated]):
-                self._ack(RESTART)
+                self._ack(Restarted())
                 for call in calls:
                     outcome = handles.outcome(REOPENED, call)
                     script.judge(handles, REOPENED, call, outcome)
@@ -202,7 +214,7 @@ def _by_process(acked: Sequence[Any]) -> list[list[Outcome]]:
     """Sort what was acknowledged by the process that did."""
     processes: list[list[Outcome]] = [[]]
     for ack in acked:
-        if ack == RESTART:
+        if isinstance(ack, Restarted):
             processes.append([])
         else:
             processes[-1].append(ack.outcome)

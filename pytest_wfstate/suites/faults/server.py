@@ -19,7 +19,6 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pytest_wfstate.engine.script import RESTART
 from pytest_wfstate.errors import Violation
 from pytest_wfstate.faults.forking import dumps, fork, loads
 from pytest_wfstate.faults.report_text import said
@@ -28,7 +27,7 @@ from pytest_wfstate.labs.crash import NotMeasured
 from pytest_wfstate.labs.race import StormResult
 from pytest_wfstate.suites.clauses import Test, clause
 from pytest_wfstate.suites.context import ClauseContext
-from pytest_wfstate.suites.faults.crash_run import CrashRun
+from pytest_wfstate.suites.faults.crash_run import Acknowledged, CrashRun
 from pytest_wfstate.suites.faults.rehearsal import rehearsed
 
 if TYPE_CHECKING:
@@ -203,7 +202,10 @@ class ServerLink:
         try:
             yield
         except Exception as error:
-            acked = "; ".join(map(repr, itertools.takewhile(lambda ack: ack != RESTART, self._acks))) or "nothing"
+            acked = (
+                "; ".join(map(repr, itertools.takewhile(lambda ack: isinstance(ack, Acknowledged), self._acks)))
+                or "nothing"
+            )
             text = [str(error)] if isinstance(error, Violation) else said(error)
             raise Violation("\n".join([what, f"acknowledged: {acked}", *text])) from error
 

@@ -1,4 +1,4 @@
-"""The alarm that interrupts a store's call, and somebody else's alarm beside it."""
+"""The alarm interrupts a store's call, and leaves another alarm alone."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ def alarm() -> Iterator[Alarm]:
 
 @pytest.fixture
 def theirs() -> Iterator[list[int]]:
-    """What the alarm of somebody else has heard, who was there before."""
-    heard: list[int] = []
-    before = signal.signal(signal.SIGALRM, lambda number, _: heard.append(number))
-    yield heard
+    """Signals that an alarm installed before received."""
+    received: list[int] = []
+    before = signal.signal(signal.SIGALRM, lambda number, _: received.append(number))
+    yield received
     signal.setitimer(signal.ITIMER_REAL, 0)
     signal.signal(signal.SIGALRM, before)
 
@@ -36,13 +36,13 @@ def forever() -> None:
         signal.pause()
 
 
-def test_what_takes_too_long_is_interrupted_each_time(alarm: Alarm) -> None:
+def test_a_long_block_is_interrupted_each_time(alarm: Alarm) -> None:
     for _ in range(2):
         with pytest.raises(TimeIsUp), alarm:
             forever()
 
 
-def test_a_block_in_a_block_leaves_the_outer_one_its_alarm(alarm: Alarm) -> None:
+def test_a_nested_block_leaves_the_outer_one_its_alarm(alarm: Alarm) -> None:
     def work() -> None:
         with alarm:
             pass
@@ -52,14 +52,14 @@ def test_a_block_in_a_block_leaves_the_outer_one_its_alarm(alarm: Alarm) -> None
         work()
 
 
-def test_what_rings_outside_is_for_who_was_there_before(alarm: Alarm, theirs: list[int]) -> None:
+def test_a_signal_outside_a_block_goes_to_the_earlier_handler(alarm: Alarm, theirs: list[int]) -> None:
     with alarm:
         pass
     os.kill(os.getpid(), signal.SIGALRM)
     assert theirs == [signal.SIGALRM]
 
 
-def test_an_alarm_that_was_set_before_still_rings(alarm: Alarm, theirs: list[int]) -> None:
+def test_an_earlier_timer_still_fires(alarm: Alarm, theirs: list[int]) -> None:
     signal.setitimer(signal.ITIMER_REAL, 0.05)
     with alarm:
         pass
@@ -80,7 +80,7 @@ def test_another_thread_is_not_interrupted(alarm: Alarm) -> None:
     assert signal.getsignal(signal.SIGALRM) is handler
 
 
-def test_nothing_is_left_in_place(alarm: Alarm, theirs: list[int]) -> None:
+def test_close_restores_handler_and_timer(alarm: Alarm, theirs: list[int]) -> None:
     handler = signal.getsignal(signal.SIGALRM)
     with alarm:
         assert signal.getsignal(signal.SIGALRM) != handler
@@ -90,7 +90,7 @@ def test_nothing_is_left_in_place(alarm: Alarm, theirs: list[int]) -> None:
     assert not theirs
 
 
-def test_what_would_have_ended_the_process_still_does() -> None:
+def test_an_unhandled_signal_still_ends_the_process() -> None:
     code = """
 import os, signal
 from pytest_wfstate.engine.alarm import Alarm

@@ -1,4 +1,4 @@
-"""The checker: right on what can be told by hand, and the same as trying every order."""
+"""The checker: right on small cases, and equal to trying every order."""
 
 from __future__ import annotations
 
@@ -73,21 +73,21 @@ class TestOrders:
 
 
 class TestCallsWithoutAResult:
-    def test_one_that_died_happened_or_did_not(self) -> None:
+    def test_one_that_died_took_effect_or_not(self) -> None:
         died = write(1, 0, 1, outcome=NeverReturned())
         assert check([died, read(0, 2, 3)], Register()) is None
         assert check([died, read(1, 2, 3)], Register()) is None
 
-    def test_one_that_died_does_not_happen_after_the_death(self) -> None:
+    def test_one_that_died_has_no_effect_after_the_death(self) -> None:
         died = write(1, 0, 1, outcome=NeverReturned())
         assert check([died, read(0, 2, 3), read(1, 4, 5)], Register()) is not None
 
-    def test_one_that_failed_may_happen_later(self) -> None:
+    def test_one_that_failed_may_take_effect_later(self) -> None:
         failed = write(1, 0, 1, outcome=Errored("lost connection"))
         assert check([failed, read(0, 2, 3), read(1, 4, 5)], Register()) is None
         assert check([failed, read(1, 2, 3), read(0, 4, 5)], Register()) is not None
 
-    def test_one_does_not_happen_before_it_began(self) -> None:
+    def test_none_takes_effect_before_it_began(self) -> None:
         assert check([read(1, 0, 1), write(1, 2, 3, outcome=NeverReturned())], Register()) is not None
 
 
@@ -166,12 +166,12 @@ def calls(draw: st.DrawFn, client: str, begin: float, end: float) -> Entry:
 
 @settings(max_examples=300, deadline=None)
 @given(histories())
-def test_says_what_trying_every_order_says(entries: list[Entry]) -> None:
+def test_agrees_with_trying_every_order(entries: list[Entry]) -> None:
     assert (check(entries, Register()) is None) == explained_by_brute_force(entries)
 
 
-def test_a_thousand_calls_of_four_clients_are_checked_at_once() -> None:
-    """Without the memory of what was visited it would take for ever."""
+def test_a_thousand_calls_of_four_clients_are_explained() -> None:
+    """Without memoisation it would never end."""
     assert check(concurrent_run(calls=1000, clients=4), Register()) is None
 
 
@@ -186,7 +186,7 @@ def test_one_wrong_result_among_a_thousand_is_found() -> None:
     assert found.entries == (entries[at],)
 
 
-def test_if_few_calls_cost_too_much_to_find_more_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_if_few_calls_cost_too_much_to_find_all_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
     entries = concurrent_run(calls=20, clients=4)
     at = next(at for at, one in enumerate(entries) if at > 10 and one.name == "read")
     entries[at] = dataclasses.replace(entries[at], outcome=Returned(99))

@@ -1,4 +1,4 @@
-"""A contract's reference as oracle: what calls may come to, one by one and in parts."""
+"""The model of a contract: which states a call can lead to."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ A = plain(samples.paused("a", iterations=1))
 
 
 def after(*calls: tuple[Call, Outcome], client: str = "one") -> list[ReferenceState]:
-    """Give the worlds that calls can lead to."""
+    """Return the states that calls can lead to."""
     model = ReferenceModel(PAUSED)
-    worlds = [model.start()]
+    states = [model.start()]
     for call, outcome in calls:
         entry = Entry(client, call.name, call.args, 0, 0, outcome)
-        worlds = [found for world in worlds for found in model.step(world, entry)]
-    return worlds
+        states = [next_state for state in states for next_state in model.step(state, entry)]
+    return states
 
 
 class TestStep:
-    def test_goes_on_with_the_result_of_the_reference(self) -> None:
+    def test_accepts_the_result_of_the_reference(self) -> None:
         assert len(after((save("a"), Returned(None)), (LOAD("a"), Returned(A)))) == 1
 
-    def test_ends_at_another_result(self) -> None:
+    def test_accepts_no_other_result(self) -> None:
         assert after((save("a"), Returned(None)), (LOAD("a"), Returned(None))) == []
 
     def test_a_refusal_counts_by_its_class(self) -> None:
@@ -41,29 +41,29 @@ class TestStep:
     def test_a_call_without_a_result_may_have_any(self, outcome: Outcome) -> None:
         assert len(after((save("a"), Returned(None)), (CLAIM("a"), outcome), (LOAD("a"), Returned(None)))) == 1
 
-    def test_a_recovery_that_died_may_have_come_to_some_runs(self) -> None:
+    def test_a_recovery_that_died_may_have_recovered_some_runs(self) -> None:
         two_claimed = [
             (call(one), Returned(plain(samples.paused(one, iterations=1)) if call is CLAIM else None))
             for one in "ab"
             for call in (save, CLAIM)
         ]
         left = after(*two_claimed, (RECOVER(), NeverReturned()))
-        assert sorted(sorted(world.handles[""]._paused) for world in left) == [["a"], ["a", "b"], ["b"]]
+        assert sorted(sorted(state.handles[""]._paused) for state in left) == [["a"], ["a", "b"], ["b"]]
 
-    def test_a_world_is_not_changed_by_a_step(self) -> None:
+    def test_a_step_does_not_change_its_state(self) -> None:
         model = ReferenceModel(PAUSED)
-        world = model.start()
-        list(model.step(world, Entry("one", "save", save("a").args, 0, 0, Returned(None))))
-        assert world == model.start()
+        state = model.start()
+        list(model.step(state, Entry("one", "save", save("a").args, 0, 0, Returned(None))))
+        assert state == model.start()
 
     def test_a_restart_forgets_who_claimed_what(self) -> None:
         model = ReferenceModel(PAUSED)
-        (world,) = after((save("a"), Returned(None)), (CLAIM("a"), Returned(A)))
-        assert set(world.handles) == {"", "one"}
-        assert set(model.restart(world).handles) == {""}
+        (state,) = after((save("a"), Returned(None)), (CLAIM("a"), Returned(A)))
+        assert set(state.handles) == {"", "one"}
+        assert set(model.restart(state).handles) == {""}
 
 
-class TestWorlds:
+class TestStates:
     def test_are_equal_if_no_call_can_tell_them_apart(self) -> None:
         (one,) = after((save("a"), Returned(None)))
         (other,) = after((save("a", 2), Returned(None)), (save("a"), Returned(None)))
@@ -95,6 +95,6 @@ class TestAlike:
         assert not alike([2, 1, 1], [2, 2, 1], in_order=False)
 
 
-def test_whatever_a_store_raises_counts_as_one_of_few_refusals() -> None:
+def test_an_error_counts_as_one_of_few_refusals() -> None:
     assert refused(InvalidId("no")) == Refused(ValueError)
     assert refused(KeyError("no")) == Refused(LookupError)

@@ -1,4 +1,4 @@
-"""Memory that lives at a home, as files do."""
+"""Memory stores by home, as files are."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pytest_wfstate.labs.storm import Medium
 S = TypeVar("S")
 
 
-class Memories(dict[Path, S]):
+class MemoryStores(dict[Path, S]):
     """One store for each home, made when it is first opened."""
 
     def __init__(self, make: Callable[[], S]) -> None:
@@ -26,14 +26,14 @@ class Memories(dict[Path, S]):
 
 
 class InMemory:
-    """What suites of stores in memory share: a memory for each home, until the end of the test."""
+    """What suites of memory stores share: a store for each home, until the end of the test."""
 
     medium: ClassVar[Medium] = "memory"
     store: ClassVar[Callable[[], Any]]
 
     @pytest.fixture(autouse=True)
-    def _have_memories(self) -> Iterator[None]:
-        self.stores: Memories[Any] = Memories(type(self).store)
+    def _make_stores(self) -> Iterator[None]:
+        self.stores: MemoryStores[Any] = MemoryStores(type(self).store)
         yield
         del self.stores  # pytest keeps this object for as long as it runs
 

@@ -1,4 +1,4 @@
-"""A contract of one's own is short: the one in the documents, which tests/examples runs, has fewer than 40 lines."""
+"""A user's own contract is short: the one in docs/suites.md, which tests/examples runs, has fewer than 40 lines."""
 
 from __future__ import annotations
 

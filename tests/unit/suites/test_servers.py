@@ -1,4 +1,4 @@
-"""Clauses about servers see what they are for: no store passes them for having done nothing, or at the wrong time."""
+"""The clauses about servers have teeth: no store passes because nothing was cut, or cut at the wrong time."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ S = TypeVar("S", bound=type)
 
 
 def only(*tests: str) -> Callable[[S], S]:
-    """Leave a suite with some of its clauses."""
+    """Remove the other clauses of a suite."""
 
-    def leave(suite: S) -> S:
-        for name in [*(one.test for one in clauses(suite)), "test_suite_is_whole"]:
+    def remove_others(suite: S) -> S:
+        for name in [*(clause.test for clause in clauses(suite)), "test_suite_is_whole"]:
             if name not in tests:
                 setattr(suite, name, None)
         return suite
 
-    return leave
+    return remove_others
 
 
 class RepeatsBlindly(SqlPausedStore):
-    """Makes a change again if its commit was lost, though it may have been made: who claims again finds nothing."""
+    """Retries a change whose commit was lost, though it may have happened: the second claim finds nothing."""
 
     def __init__(self, url: str, prefix: str) -> None:
         super().__init__(url, prefix=prefix)
@@ -47,13 +47,13 @@ class RepeatsBlindly(SqlPausedStore):
 
 @only("test_cut_claim", "test_cut_recover")
 class TestCutAfterTheAnswer(PausedSuite):
-    """PostgreSQL says farewell, and waits for no answer: that is not the last message of a scenario."""
+    """PostgreSQL's goodbye has no answer: it is not the last message to cut after."""
 
     medium = "server"
     server = "postgres_server"
     known_failures: ClassVar = {
-        "paused.cut.claim": "it claims once more, and gets nothing",
-        "paused.cut.recover": "it counts once more, and finds nothing",
+        "paused.cut.claim": "it claims again, and gets nothing",
+        "paused.cut.recover": "it recovers again, and finds nothing",
     }
 
     def open(self, home: Path) -> Any:
@@ -61,26 +61,26 @@ class TestCutAfterTheAnswer(PausedSuite):
 
 
 class Own:
-    """A record of a store's own."""
+    """A record type of the store."""
 
     def __init__(self, text: str) -> None:
         self.text = text
 
 
 class OwnRecords:
-    """A store that takes no other records, and has its own word for close."""
+    """A store that accepts only its own records, and closes by another name."""
 
     def __init__(self, url: str, prefix: str) -> None:
         self._store = RedisResumeStore(url, prefix=prefix)
 
     def save(self, own: Own) -> None:
         if not isinstance(own, Own):
-            raise RuntimeError(f"no record of mine: {own}")
+            raise RuntimeError(f"not my record: {own}")
         self._store.save(ResumePoint.from_json(own.text, "a test"))
 
     def load(self, run_id: str) -> Own | None:
-        found = self._store.load(run_id)
-        return None if found is None else Own(found.to_json())
+        point = self._store.load(run_id)
+        return None if point is None else Own(point.to_json())
 
     def shut_down(self) -> None:
         self._store.close()
@@ -88,7 +88,7 @@ class OwnRecords:
 
 @only("test_server_killed")
 class TestAdapted(ResumeSuite):
-    """A storm goes through what adapts the store."""
+    """A storm uses the adapters of the suite."""
 
     medium = "server"
     server = "redis_server"
@@ -107,7 +107,7 @@ class TestAdapted(ResumeSuite):
 
 
 class TestAdaptedOnVolatile(TestAdapted):
-    """It would not notice that everything is lost, if every call of the storm failed."""
+    """If every call of the storm failed, it would not notice that everything is lost."""
 
     server = "_wfstate_volatile_redis"
     known_failures: ClassVar = {"resume.server.killed": "the server keeps nothing"}
@@ -115,13 +115,13 @@ class TestAdaptedOnVolatile(TestAdapted):
 
 
 class RefusesAll(RedisResumeStore):
-    """Fails whether there is a server or not."""
+    """Fails with or without a server."""
 
     def save(self, point: ResumePoint) -> None:
         raise RuntimeError(f"not {point.run_id}")
 
 
-def test_an_error_is_not_put_down_to_a_server_that_was_there(redis_server: Server) -> None:
+def test_an_error_is_not_blamed_on_a_running_server(redis_server: Server) -> None:
     told = r"A call failed although its worker was not killed and its server was up:\n.* save\("
 
     def open_store(home: Path) -> RefusesAll:
@@ -132,20 +132,20 @@ def test_an_error_is_not_put_down_to_a_server_that_was_there(redis_server: Serve
 
 
 class ConnectsOnce(RedisResumeStore):
-    """Never gets over the loss of its connection."""
+    """Never reconnects."""
 
     is_lost = False
 
     def load(self, run_id: str) -> ResumePoint | None:
-        found: ResumePoint | None = self._tried(lambda: super(ConnectsOnce, self).load(run_id))
-        return found
+        point: ResumePoint | None = self._try(lambda: super(ConnectsOnce, self).load(run_id))
+        return point
 
     def save(self, point: ResumePoint) -> None:
-        self._tried(lambda: super(ConnectsOnce, self).save(point))
+        self._try(lambda: super(ConnectsOnce, self).save(point))
 
-    def _tried(self, call: Callable[[], Any]) -> Any:
+    def _try(self, call: Callable[[], Any]) -> Any:
         if self.is_lost:
-            raise ConnectionError("lost for ever")
+            raise ConnectionError("the connection is lost")
         try:
             return call()
         except ConnectionError:
@@ -155,12 +155,15 @@ class ConnectsOnce(RedisResumeStore):
 
 @only("test_server_killed")
 class TestConnectsOnce(ResumeSuite):
-    """A handle has to connect anew, and nobody waits for ever until it does."""
+    """A handle has to reconnect, and the suite does not wait forever until it does."""
 
     medium = "server"
     server = "redis_server"
     known_failures: ClassVar = {"resume.server.killed": "load('server') still fails"}
-    _timeout = 1.0
+
+    @pytest.fixture(autouse=True)
+    def _be_impatient(self, _wfstate_item: None) -> None:
+        self.context.timeout = 1.0
 
     def open(self, home: Path) -> Any:
         return ConnectsOnce(self.url, prefix=home.name)

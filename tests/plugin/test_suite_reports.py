@@ -1,0 +1,225 @@
+"""What a suite reports: violations, errors with their line, JUnit properties, the scorecard."""
+
+from __future__ import annotations
+
+import re
+import time
+import xml.etree.ElementTree as ElementTree
+from pathlib import Path
+
+import pytest
+
+from tests.plugin.conftest import Run
+from tests.plugin.suite_module import CORE, UNSORTED, write_suite
+
+GOLDEN = Path(__file__).parent / "golden" / "suite.txt"
+
+
+def test_a_wrong_refusal_is_shown_with_its_line(pytester: pytest.Pytester, run: Run) -> None:
+    write_suite(pytester, "    def load(self, run_id): return dict(found=None)['found']['prompt']")
+    result = run("-k", "paused.load.missing")
+    result.stdout.fnmatch_lines(
+        [
+            "paused.load.missing: A record that was never saved is not found.",
+            "store.load('a') refused: TypeError",
+            "    expected: None",
+            "    the store said: TypeError: 'NoneType' object is not subscriptable   test_store.py:*",
+        ]
+    )
+
+
+def test_an_error_is_shown_at_its_line_after_the_calls_before_it(pytester: pytest.Pytester, run: Run) -> None:
+    write_suite(pytester, "    def complete(self, run_id): raise OSError(5, 'no disk')")
+    result = run("-k", "paused.complete.ends")
+    result.stdout.fnmatch_lines(
+        [
+            ">*raise OSError(5, 'no disk')*",
+            "E   OSError: [[]Errno 5[]] no disk",
+            "E   paused.complete.ends: A completed run is gone; recovery does not bring it back.",
+            "E   store.save(samples.paused('a'))",
+            "E   store.claim('a') -> *",
+            "E   store.complete('a') raised OSError",
+            "test_store.py:*: OSError",
+        ]
+    )
+    result.stdout.no_fnmatch_line("*pytest_wfstate/suites*")
+
+
+HANG = """
+    def claim(self, run_id):
+        import time
+        while True:
+            try:
+                time.sleep(60)
+            except OSError:
+                pass
+"""
+ASYNC_HANG = "    async def claim(self, run_id):\n        import asyncio\n        await asyncio.Event().wait()"
+
+
+@pytest.mark.parametrize("body", [HANG, ASYNC_HANG], ids=["sync", "async"])
+def test_a_hang_fails_its_clause_and_no_other(pytester: pytest.Pytester, run: Run, body: str) -> None:
+    write_suite(pytester, body)
+    began = time.monotonic()
+    result = run("-k", "paused.claim.missing or paused.save.load or paused.list.sorted", "--wfstate-timeout=0.5")
+    assert time.monotonic() - began < 10
+    assert result.parseoutcomes() == {"passed": 2, "failed": 1, "deselected": result.parseoutcomes()["deselected"]}
+    result.stdout.fnmatch_lines(["E *StoreTimeout: claim did not return within 0.5 s. It may be waiting for a lock *"])
+
+
+@pytest.mark.parametrize("clause", ["paused.random.calls", "paused.kill.claim"])
+def test_a_hang_is_not_waited_for_repeatedly(pytester: pytest.Pytester, run: Run, clause: str) -> None:
+    write_suite(pytester, HANG)
+    began = time.monotonic()
+    assert run("-k", clause, "--wfstate-timeout=0.5").parseoutcomes()["failed"] == 1
+    assert time.monotonic() - began < 10
+
+
+def test_open_that_raises_is_shown_in_full_once(pytester: pytest.Pytester, run: Run) -> None:
+    write_suite(pytester, "    def __init__(self, home): raise ConnectionRefusedError('no server')")
+    result = run("-m", CORE)
+    number = result.parseoutcomes()["failed"]
+    assert number > 5
+    assert result.stdout.str().count("E   ConnectionRefusedError: no server") == 1
+    told = "open() raises ConnectionRefusedError: see the first failure of this class"
+    assert result.outlines.count(told) == number - 1
+
+
+def test_a_suite_without_open_says_so(pytester: pytest.Pytester, run: Run) -> None:
+    pytester.makepyfile("from pytest_wfstate.suites import PausedSuite\nclass TestStore(PausedSuite): pass")
+    run("-k", "paused.save.load").stdout.fnmatch_lines(["E*TestStore has no method open(self, home). Write one*"])
+
+
+def properties(path: str) -> dict[str, dict[str, str]]:
+    cases = ElementTree.parse(path).iter("testcase")
+    return {
+        case.attrib["name"]: {one.attrib["name"]: one.attrib["value"] for one in case.iter("property")}
+        for case in cases
+    }
+
+
+@pytest.mark.parametrize("workers", [(), ("-n", "2")], ids=["alone", "xdist"])
+def test_junit_has_clause_level_and_result(pytester: pytest.Pytester, workers: tuple[str, ...]) -> None:
+    write_suite(pytester, UNSORTED + "\n    remove = None", suite="    level = 'safe'")
+    chosen = "paused.list.sorted or paused.save.load or paused.remove.claimed or paused.kill.save or paused.power.save"
+    options = ("-p", "no:asyncio", "-p", "no:anyio", "-o", "junit_family=xunit1", "--junitxml=report.xml", "-k", chosen)
+    result = pytester.runpytest_subprocess(*options, *workers)
+    found = properties(str(pytester.path / "report.xml"))
+    told = {
+        name: tuple(one.get(f"wfstate_{key}") for key in ("clause", "level", "result")) for name, one in found.items()
+    }
+    assert told == {
+        "test_list_sorted": ("paused.list.sorted", "core", "failed"),
+        "test_save_load": ("paused.save.load", "core", "passed"),
+        "test_remove_claimed": ("paused.remove.claimed", "safe", "not offered"),
+        "test_kill_save": ("paused.kill.save", "safe", "passed"),
+    }
+    assert found["test_kill_save"]["wfstate_verdict"] == "CLEAN"
+    result.stdout.fnmatch_lines(["wfstate: TestStore: core 1/2, safe 1/2; 1 failed, 1 not offered, 1 not asked"])
+
+
+ALL = """
+from pytest_wfstate.stores import file
+from pytest_wfstate.suites import SUITES
+
+def suite_of(suite):
+    kind = suite.__name__.removesuffix("Suite")
+    return type(f"Test{kind}", (suite,), {"open": lambda self, home: getattr(file, f"File{kind}Store")(home)})
+
+globals().update({f"Test{contract.capitalize()}": suite_of(suite) for contract, suite in SUITES.items()})
+"""
+
+
+KILLED = "wfstate(contract='snapshots', fault='kill')"
+
+
+def test_all_suites_pass_in_two_processes_without_a_plugin_for_async_tests(pytester: pytest.Pytester) -> None:
+    pytester.makepyfile(ALL)
+    options = ("-n", "2", "-p", "no:asyncio", "-p", "no:anyio", "-m", f"{CORE} or {KILLED}")
+    result = pytester.runpytest_subprocess(*options)
+    assert set(result.parseoutcomes()) == {"passed"}
+    result.stdout.fnmatch_lines(["wfstate: TestSnapshots: core 9/9, safe */*"])
+
+
+def test_many_suites_are_summed_up_in_a_line(pytester: pytest.Pytester, run: Run) -> None:
+    write_suite(pytester)
+    with pytester.path.joinpath("test_store.py").open("a") as file:
+        file.writelines(f"\nclass Test{number}(TestStore): pass" for number in range(9))
+    result = run("-k", "paused.load.missing")
+    result.stdout.fnmatch_lines(["wfstate: 10 suites: core 10/10"])
+
+
+NEW = """
+import os
+from pytest_wfstate import PausedWorkflow
+
+class MyStore:
+    def __init__(self, home):
+        self.home = home
+
+    def path(self, run_id, state="json"):
+        return self.home / f"{run_id.replace('/', '_')}.{state}"
+
+    def save(self, paused):
+        self.path(paused.run_id).write_text(paused.model_dump_json())
+
+    def load(self, run_id):
+        path = self.path(run_id)
+        return PausedWorkflow.model_validate_json(path.read_text()) if path.exists() else None
+
+    def claim(self, run_id):
+        paused = self.load(run_id)
+        if paused is not None:
+            os.rename(self.path(run_id), self.path(run_id, "inflight"))
+        return paused
+
+    def complete(self, run_id):
+        self.path(run_id, "inflight").unlink(missing_ok=True)
+"""
+TESTED = """
+from pytest_wfstate.suites import PausedSuite
+
+class TestMyStore(PausedSuite):
+    def open(self, home):
+        return MyStore(home)
+"""
+ASYNC_NEW = re.sub(r"    def (?!_|path)", "    async def ", NEW).replace("= self.load", "= await self.load")
+
+
+QUICK = "not wfstate(fault='race') and not wfstate(fault='errors')"
+
+
+@pytest.mark.parametrize(("source", "asked"), [(NEW, ""), (ASYNC_NEW, QUICK)], ids=["sync", "async"])
+def test_a_new_store_gets_its_bugs_by_clause(pytester: pytest.Pytester, run: Run, source: str, asked: str) -> None:
+    """It also lacks half the methods: the clauses that need them are skipped, and counted."""
+    assert len(NEW.strip().splitlines()) == 25
+    pytester.path.joinpath("test_mine.py").write_text(source + TESTED)
+    began = time.monotonic()
+    result = run("-rs", "--wfstate-profile=quick", "-m", asked)
+    assert time.monotonic() - began < 20
+    counts = result.parseoutcomes()
+    assert sum(counts.values()) > 40
+    assert counts["skipped"] > 10
+    result.stdout.fnmatch_lines(
+        [
+            "paused.ids.never-collide: Two ids never share a record, whatever characters they hold.",
+            "store.save(samples.paused('a/b'))",
+            "store.load('a_b') -> *",
+            "    expected: None",
+            "paused.kill.save: If the process is killed during save, every acknowledged call survives and save *",
+            "  it died *test_mine.py:13*",
+            "  the check said *Violation: reopened.load('a') refused: ValueError",
+            " * the store said: pydantic_core.*ValidationError: * test_mine.py:17",
+            "wfstate: TestMyStore: core */*, safe */*, hardened */*; * failed, * not offered, 6 not applicable",
+            "SKIPPED * test_mine.py:*: not offered: MyStore has no method remove",
+        ]
+    )
+
+
+def test_the_report_of_a_violation_is_the_golden_one(pytester: pytest.Pytester, run: Run) -> None:
+    """A script and a crash: the clause, the smallest case, what was expected, the line, the replay."""
+    pytester.path.joinpath("test_mine.py").write_text(NEW + TESTED)
+    shown = run("-k", "paused.ids.never-collide or paused.kill.save").stdout.str()
+    report = re.search(r"= FAILURES =+\n(.*?)wfstate: ", shown, re.DOTALL)
+    assert report, shown
+    assert re.sub(r"in \d+\.\d+ s", "in 0.00 s", report[1]) == GOLDEN.read_text()

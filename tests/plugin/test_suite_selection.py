@@ -1,0 +1,156 @@
+"""Which clauses of a suite run: by id, mark and level; known failures; settings that mean nothing."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.plugin.conftest import Items, Run
+from tests.plugin.suite_module import CORE, UNSORTED, write_suite
+
+
+def test_a_suite_has_an_item_per_clause(pytester: pytest.Pytester, items: Items) -> None:
+    write_suite(pytester)
+    found = items()
+    assert len(found) > 40
+    assert "TestStore::test_claim_one_winner" in found
+
+
+def test_a_clause_is_chosen_by_its_id(pytester: pytest.Pytester, items: Items) -> None:
+    write_suite(pytester)
+    assert items("-k", "paused.claim.one-winner") == ["TestStore::test_claim_one_winner"]
+
+
+def test_a_topic_is_chosen_by_its_name(pytester: pytest.Pytester, items: Items) -> None:
+    write_suite(pytester)
+    found = items("-k", "paused.list.")
+    assert len(found) > 1
+    assert all(name.startswith("TestStore::test_list_") for name in found)
+
+
+@pytest.mark.parametrize("fault", ["kill", "power", "errors"])
+def test_clauses_are_chosen_by_their_fault(pytester: pytest.Pytester, items: Items, fault: str) -> None:
+    write_suite(pytester)
+    found = items("-m", f"wfstate(fault='{fault}')")
+    assert len(found) > 3
+    assert all(name.startswith(f"TestStore::test_{fault}_") for name in found)
+
+
+@pytest.mark.parametrize("mark", ["wfstate(contract='paused')", CORE, "wfstate(level='safe', fault='input')"])
+def test_clauses_are_chosen_by_their_mark(pytester: pytest.Pytester, items: Items, mark: str) -> None:
+    write_suite(pytester)
+    assert 3 < len(items("-m", mark)) <= len(items())
+
+
+def test_the_mark_is_registered(run: Run) -> None:
+    run("--markers").stdout.fnmatch_lines(["@pytest.mark.wfstate(contract, level, fault):*"])
+
+
+@pytest.mark.parametrize("level", ["core", "safe"])
+def test_clauses_above_the_level_are_not_asked(pytester: pytest.Pytester, items: Items, level: str) -> None:
+    write_suite(pytester, suite=f"    level = {level!r}")
+    some, every = items(), items("-m", "wfstate(level='core') or not wfstate(level='core')")
+    assert some == every
+    write_suite(pytester)
+    assert len(some) < len(items())
+
+
+def test_clauses_above_the_level_are_counted(pytester: pytest.Pytester, run: Run) -> None:
+    write_suite(pytester, suite="    level = 'core'")
+    result = run()
+    number = result.parseoutcomes()["deselected"]
+    assert number > 40
+    result.stdout.fnmatch_lines([f"wfstate: TestStore: core */*; {number} not asked"])
+
+
+def test_a_known_failure_above_the_level_is_asked(pytester: pytest.Pytester, items: Items) -> None:
+    write_suite(pytester, suite="    level = 'core'\n    known_failures = {'paused.kill.save': 'later'}")
+    assert "TestStore::test_kill_save" in items()
+
+
+def test_a_known_failure_is_expected_to_fail(pytester: pytest.Pytester, run: Run) -> None:
+    write_suite(pytester, UNSORTED, suite="    known_failures = {'paused.list.sorted': 'see #12'}")
+    result = run("-k", "paused.list.sorted", "-rx")
+    assert result.parseoutcomes()["xfailed"] == 1
+    result.stdout.fnmatch_lines(["wfstate: TestStore: core 0/1; 1 known to fail", "XFAIL *test_list_sorted - see #12"])
+
+
+def test_a_known_failure_that_passes_fails(pytester: pytest.Pytester, run: Run) -> None:
+    write_suite(pytester, suite="    known_failures = {'paused.list.sorted': 'see #12'}")
+    result = run("-k", "paused.list.sorted")
+    assert result.parseoutcomes()["failed"] == 1
+    told = (
+        "paused.list.sorted passes, but known_failures of TestStore says that it fails: 'see #12'. Remove the entry *"
+    )
+    result.stdout.fnmatch_lines([told])
+
+
+def test_a_known_failure_that_is_not_measured_fails(pytester: pytest.Pytester, run: Run) -> None:
+    """A clause that was not seen to fail is not the known failure."""
+    write_suite(
+        pytester, "    def load(self, run_id): return 1", suite="    known_failures = {'paused.kill.save': 'later'}"
+    )
+    result = run("-k", "paused.kill.save")
+    assert result.parseoutcomes()["failed"] == 1
+    result.stdout.fnmatch_lines(
+        [
+            "*NOT_MEASURED. The store violates its contract even without a fault. Fix this first:",
+            "wfstate: TestStore: safe 0/1; 1 not measured",
+        ]
+    )
+
+
+def test_a_known_failure_must_name_a_clause(pytester: pytest.Pytester, run: Run) -> None:
+    write_suite(pytester, suite="    known_failures = {'paused.list.sortde': 'see #12'}")
+    result = run("-k", "whole")
+    assert result.parseoutcomes()["failed"] == 1
+    told = "known_failures of TestStore names 'paused.list.sortde', which is not a clause of the paused contract. *"
+    result.stdout.fnmatch_lines([told])
+
+
+@pytest.mark.parametrize(
+    "change",
+    ["def test_list_sorted(self): pass", "test_list_sorted = None", "test_list_sorted = PausedSuite.test_save_load"],
+)
+def test_a_clause_that_is_overridden_or_removed_fails_one_item(
+    pytester: pytest.Pytester, run: Run, change: str
+) -> None:
+    write_suite(pytester, suite=f"    {change}")
+    result = run("-k", "whole or list_sorted")
+    assert result.parseoutcomes()["failed"] == 1
+    result.stdout.fnmatch_lines(["TestStore overrides or removes clauses of PausedSuite: paused.list.sorted. *"])
+
+
+def test_a_subclass_may_add_tests(pytester: pytest.Pytester, run: Run) -> None:
+    write_suite(pytester, suite="    def test_mine(self, tmp_path): assert self.open(tmp_path).list() == []")
+    assert run("-k", "whole or mine").parseoutcomes()["passed"] == 2
+
+
+@pytest.mark.parametrize(
+    ("setting", "message"),
+    [
+        ("medium = 'disc'", "medium of TestStore is 'disc'. Choose one of: disk, server, memory."),
+        ("level = 'high'", "level of TestStore is 'high'. Choose one of: core, safe, hardened."),
+        ("known_failures = ['a']", "known_failures of TestStore is ['a']. It must map clause ids to reasons. *"),
+        (
+            "known_failures = {'a': None}",
+            "known_failures of TestStore is {'a': None}. It must map clause ids to reasons. *",
+        ),
+    ],
+)
+def test_an_invalid_setting_is_an_error_at_collection(
+    pytester: pytest.Pytester, run: Run, setting: str, message: str
+) -> None:
+    write_suite(pytester, suite=f"    {setting}")
+    result = run()
+    assert result.parseoutcomes() == {"errors": 1}
+    result.stdout.fnmatch_lines([f"E*InvalidSetting: {message}".replace("[", "[[]")])
+
+
+@pytest.mark.parametrize("value", ["soon", "0", "-1", "nan", "inf", ""])
+def test_a_timeout_is_a_number_of_seconds(pytester: pytest.Pytester, run: Run, value: str) -> None:
+    pytester.makepyfile("def test_it(): pass")
+    result = run(f"--wfstate-timeout={value}")
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    assert result.stderr.str().startswith(
+        f"ERROR: --wfstate-timeout is {value!r}, which is no number of seconds above 0."
+    )
