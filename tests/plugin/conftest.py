@@ -13,7 +13,10 @@ import pytest_wfstate.faults.frozen_clock
 import pytest_wfstate.faults.servers.postgres
 import pytest_wfstate.faults.servers.redis
 import pytest_wfstate.labs.crash
-import pytest_wfstate.report.explorations
+import pytest_wfstate.labs.fixtures
+import pytest_wfstate.labs.servers
+import pytest_wfstate.labs.stores
+import pytest_wfstate.report.progress
 import pytest_wfstate.report.scorecard
 import pytest_wfstate.samples
 import pytest_wfstate.stores.adapt
