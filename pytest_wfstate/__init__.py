@@ -1,7 +1,7 @@
-"""Proves that the place where a durable agent keeps its state survives crashes, races and bad input.
+"""Prove that the place where a durable agent keeps its state survives crashes, races and bad input.
 
-Every public name can be imported from here, and is loaded only when it is asked for: a pytest run that uses nothing
-of this package pays nothing for it.
+Every public name can be imported from here. Each is loaded on first use: a pytest run that does not use this package
+pays nothing for it.
 """
 
 from __future__ import annotations
@@ -192,8 +192,8 @@ __all__ = [
     "samples",
 ]
 
-# Where names live: asked in this order, so that what needs an extra comes last.
-_HOMES = (
+# Where names live, searched in this order: modules that need an extra are last.
+_MODULES = (
     "errors",
     "contracts",
     "stores.memory",
@@ -213,8 +213,8 @@ def __getattr__(name: str) -> Any:
     if name == "samples":
         return importlib.import_module(f"{__name__}.samples")
     if name in __all__:
-        for home in _HOMES:
-            module = importlib.import_module(f"{__name__}.{home}")
+        for path in _MODULES:
+            module = importlib.import_module(f"{__name__}.{path}")
             if name in module.__all__:
                 return getattr(module, name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -304,8 +304,8 @@ class TestReplay:
         assert "belongs to exploration 3 of a test, but this test made 1" in result.stdout.str()
 
     NOTHING = (
-        "wfstate: nothing was replayed. --wfstate-replay=posix-0-0-00000000 was given, and no test that ran came to "
-        "the exploration it is of. Run the command at the end of the violation's report: it names the test."
+        "wfstate: nothing was replayed. No test that ran reached the exploration of "
+        "--wfstate-replay=posix-0-0-00000000. Run the command at the end of the violation's report: it names the test."
     )
 
     def test_of_nothing_is_no_success(self, pytester: pytest.Pytester, run: Run) -> None:
@@ -404,7 +404,7 @@ class TestOptions:
         result = run(*([f"--wfstate-{name}=big"] if where == "option" else []))
         assert result.ret == pytest.ExitCode.USAGE_ERROR
         source = f"--wfstate-{name}" if where == "option" else f"the ini setting wfstate_{name}"
-        assert f"{source} is 'big', which is unknown. Choose among: {known}." in result.stderr.str()
+        assert f"{source} is 'big', which is unknown. Choose from: {known}." in result.stderr.str()
 
 
 class TestUnmeasured:
@@ -462,7 +462,7 @@ import os
 
 import pytest
 from pytest_wfstate.faults.crash import explorer
-from pytest_wfstate.report import explorations
+from pytest_wfstate.report import progress
 
 TICK = 0.02
 
@@ -477,7 +477,7 @@ def clock(monkeypatch):
         return time[0]
 
     monkeypatch.setattr(explorer, "now", now)
-    monkeypatch.setattr(explorations, "now", now)
+    monkeypatch.setattr(progress, "now", now)
 
 
 @pytest.mark.parametrize("number", [1, 2])
