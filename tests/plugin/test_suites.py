@@ -488,7 +488,7 @@ def test_a_store_in_memory_is_not_asked_for_its_files(pytester: pytest.Pytester,
     store(pytester, suite=in_memory + "        return self.stores.setdefault(home, MemoryPausedStore()).handle()")
     result = run("-m", "not wfstate(fault='input') and not wfstate(fault='race')")
     assert "failed" not in outcomes(result)
-    result.stdout.fnmatch_lines(["wfstate: TestStore: core */*, safe */*, hardened */*; * does not apply"])
+    result.stdout.fnmatch_lines(["wfstate: TestStore: core */*, safe */*, hardened */*; * not applicable"])
 
 
 # Reports
@@ -583,7 +583,7 @@ def test_a_timeout_is_a_number_of_seconds(pytester: pytest.Pytester, run: Run, v
     result = run(f"--wfstate-timeout={value}")
     assert result.ret == pytest.ExitCode.USAGE_ERROR
     assert result.stderr.str().startswith(
-        f"ERROR: --wfstate-timeout is {value!r}, which is no number of seconds above 0."
+        f"ERROR: --wfstate-timeout is {value!r}, which is not a positive number of seconds."
     )
 
 
@@ -650,7 +650,7 @@ def test_a_new_store_is_told_its_bugs_by_clause(pytester: pytest.Pytester, run: 
             "  it died *test_mine.py:13*",
             "  the check said *Violation: reopened.load('a') refused: ValueError",
             " * it said: pydantic_core.*ValidationError: * test_mine.py:17",
-            "wfstate: TestMyStore: core */*, safe */*, hardened */*; * failed, * not offered, 6 does not apply",
+            "wfstate: TestMyStore: core */*, safe */*, hardened */*; * failed, * not offered, 6 not applicable",
             "SKIPPED * test_mine.py:*: not offered: MyStore has no method remove",
         ]
     )
