@@ -115,11 +115,11 @@ def _suite(source: SuiteSource) -> _Made:
 
 
 def _zoo(source: SuiteSource) -> _Made:
-    from pytest_wfstate.zoo import ANIMALS
+    from pytest_wfstate.zoo import KNOWN_BAD_STORES
     from pytest_wfstate.zoo.suites import suite_of
 
-    (animal,) = [animal for animal in ANIMALS if animal.name == source.target]
-    return suite_of(animal, SUITES), {}
+    (store,) = [store for store in KNOWN_BAD_STORES if store.name == source.target]
+    return suite_of(store, SUITES), {}
 
 
 _BUILDERS = {"shipped": _shipped, "factory": _factory, "suite": _suite, "zoo": _zoo}

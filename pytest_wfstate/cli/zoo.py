@@ -19,7 +19,7 @@ from pytest_wfstate.cli.stream import Event
 from pytest_wfstate.report.progress import ProgressTable
 from pytest_wfstate.suites import SUITES
 from pytest_wfstate.suites.clauses import Clause
-from pytest_wfstate.zoo import ANIMALS, Animal
+from pytest_wfstate.zoo import KNOWN_BAD_STORES, KnownBadStore
 from pytest_wfstate.zoo.suites import suite_of
 
 Results = Mapping[str, Mapping[str, str]]
@@ -64,8 +64,8 @@ def run(arguments: argparse.Namespace) -> int:
     return 0 if is_clean else 1
 
 
-def _chosen(prefixes: Sequence[str], contract: str | None) -> list[Animal]:
-    of_contract = [store for store in ANIMALS if contract in (None, store.contract)]
+def _chosen(prefixes: Sequence[str], contract: str | None) -> list[KnownBadStore]:
+    of_contract = [store for store in KNOWN_BAD_STORES if contract in (None, store.contract)]
     stores = [store for store in of_contract if not prefixes or store.name.startswith(tuple(prefixes))]
     if not stores:
         raise Unusable(
@@ -75,13 +75,13 @@ def _chosen(prefixes: Sequence[str], contract: str | None) -> list[Animal]:
     return stores
 
 
-def _sessions(stores: Sequence[Animal], *, is_full: bool) -> list[Session]:
+def _sessions(stores: Sequence[KnownBadStore], *, is_full: bool) -> list[Session]:
     """Divide the stores among processes so that all of them have work until the end."""
     number = math.ceil(len(stores) / _PER_SESSION) if is_full else min(len(stores), os.cpu_count() or 1)
     return [_session(stores[first::number], is_full=is_full) for first in range(number)]
 
 
-def _session(stores: Sequence[Animal], *, is_full: bool) -> Session:
+def _session(stores: Sequence[KnownBadStore], *, is_full: bool) -> Session:
     """Run each store on the clauses that it names, or on all."""
     sources = {store: _source(store, is_full=is_full) for store in stores}
     tests = tuple(
@@ -93,7 +93,7 @@ def _session(stores: Sequence[Animal], *, is_full: bool) -> Session:
     return Session(tuple(sources.values()), tests)
 
 
-def _source(store: Animal, *, is_full: bool) -> SuiteSource:
+def _source(store: KnownBadStore, *, is_full: bool) -> SuiteSource:
     attributes: dict[str, Any] = {"random_shrinks": False}  # that they fail is all there is to know
     if is_full:
         attributes["known_failures"] = {}
@@ -103,7 +103,7 @@ def _source(store: Animal, *, is_full: bool) -> SuiteSource:
 class Tour:
     """Writes about each store as soon as every clause that should catch it has run."""
 
-    def __init__(self, stores: Sequence[Animal], names: Mapping[str, str], write: Callable[[str], None]) -> None:
+    def __init__(self, stores: Sequence[KnownBadStore], names: Mapping[str, str], write: Callable[[str], None]) -> None:
         """Write with `write`; `names` maps suites to stores."""
         self._waiting = {store.name: store for store in stores}
         self._names = names
@@ -129,7 +129,7 @@ _MISSED = {"failed": "passed", "not measured": "was not measured", "skipped": "w
 """What a clause did that did not catch a store: pytest counts a pass as failed if it is known to fail."""
 
 
-def caught(store: Animal, results: Mapping[str, str]) -> str:
+def caught(store: KnownBadStore, results: Mapping[str, str]) -> str:
     """Format a store's story, and which clauses caught it."""
     by = [clause for clause in store.breaks if results.get(clause) == "known"]
     missed = {clause: results.get(clause, "") for clause in store.breaks if clause not in by}
@@ -144,12 +144,12 @@ def caught(store: Animal, results: Mapping[str, str]) -> str:
     return "\n".join([store.name, *story, *names, *complaints])
 
 
-def is_caught(store: Animal, results: Mapping[str, str]) -> bool:
+def is_caught(store: KnownBadStore, results: Mapping[str, str]) -> bool:
     """Whether every clause that should catch the store did."""
     return bool(store.breaks) and all(results.get(clause) == "known" for clause in store.breaks)
 
 
-def count(stores: Sequence[Animal], results: Results) -> tuple[str, bool]:
+def count(stores: Sequence[KnownBadStore], results: Results) -> tuple[str, bool]:
     """Return how many stores were caught, as text, and whether none got away."""
     caught_stores = [store for store in stores if is_caught(store, results[store.name])]
     untried = [store for store in stores if _has_no_server(store, results[store.name])]
@@ -159,7 +159,7 @@ def count(stores: Sequence[Animal], results: Results) -> tuple[str, bool]:
     return text, len(caught_stores) + len(untried) == len(stores)
 
 
-def _has_no_server(store: Animal, results: Mapping[str, str]) -> bool:
+def _has_no_server(store: KnownBadStore, results: Mapping[str, str]) -> bool:
     return store.server is not None and all(results.get(clause) == "skipped" for clause in store.breaks)
 
 
@@ -168,7 +168,7 @@ _KEY = """x broken, as named   . kept   ! broken, not named   o named, not broke
 """
 
 
-def _matrices(stores: Sequence[Animal], results: Results, *, is_whole: bool) -> tuple[str, bool]:
+def _matrices(stores: Sequence[KnownBadStore], results: Results, *, is_whole: bool) -> tuple[str, bool]:
     """Return a matrix for each contract, and whether all is as named; `is_whole` if no store was left out."""
     paragraphs, problems = [], differences(stores, results)
     for contract in SUITES:
@@ -180,7 +180,7 @@ def _matrices(stores: Sequence[Animal], results: Results, *, is_whole: bool) -> 
     return "\n".join([*paragraphs, _KEY, verdict]), not problems
 
 
-def matrix(stores: Sequence[Animal], clauses: Sequence[Clause], results: Results) -> str:
+def matrix(stores: Sequence[KnownBadStore], clauses: Sequence[Clause], results: Results) -> str:
     """Format stores against clauses, which are numbered: there is no room for their names."""
     width = max(len(store.name) for store in stores)
     legend = [f"{number:>3}  {clause.id}" for number, clause in enumerate(clauses, 1)]
@@ -194,7 +194,7 @@ def matrix(stores: Sequence[Animal], clauses: Sequence[Clause], results: Results
     return "\n".join([*legend, "", *[line for line in head if line], *rows])
 
 
-def _mark(store: Animal, clause: str, result: str) -> str:
+def _mark(store: KnownBadStore, clause: str, result: str) -> str:
     problem = _problem(store, clause, result)
     if problem:
         return problem
@@ -203,7 +203,7 @@ def _mark(store: Animal, clause: str, result: str) -> str:
     return {"passed": ".", "not measured": "?"}.get(result, "-")
 
 
-def _problem(store: Animal, clause: str, result: str) -> str:
+def _problem(store: KnownBadStore, clause: str, result: str) -> str:
     """Return the mark of a difference between a result and what the store names, or "" if there is none.
 
     Whether random calls or a storm meet a bug is a matter of luck. So a store names such a clause only if hardly any
@@ -218,7 +218,7 @@ def _problem(store: Animal, clause: str, result: str) -> str:
 _PROBLEMS = {"o": "{} names {}, but does not break it", "!": "{} breaks {}, but does not name it"}
 
 
-def differences(stores: Sequence[Animal], results: Results) -> list[str]:
+def differences(stores: Sequence[KnownBadStore], results: Results) -> list[str]:
     """Return where stores break other clauses than they name, a line each."""
     return [
         _PROBLEMS[problem].format(store.name, clause)
@@ -228,7 +228,7 @@ def differences(stores: Sequence[Animal], results: Results) -> list[str]:
     ]
 
 
-def without_store(stores: Sequence[Animal], clauses: Sequence[Clause]) -> list[str]:
+def without_store(stores: Sequence[KnownBadStore], clauses: Sequence[Clause]) -> list[str]:
     """Return the clauses that no store names, a line each."""
     broken = {clause for store in stores for clause in store.breaks}
     return [f"no known-bad store breaks {clause.id}" for clause in clauses if clause.id not in broken]

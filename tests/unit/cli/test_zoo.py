@@ -12,16 +12,16 @@ from pytest_wfstate.cli.clauses import all_clauses
 from pytest_wfstate.cli.main import main
 from pytest_wfstate.cli.zoo import caught, count, differences, is_caught, matrix, without_store
 from pytest_wfstate.suites.clauses import Clause
-from pytest_wfstate.zoo import ANIMALS, Animal
+from pytest_wfstate.zoo import KNOWN_BAD_STORES, KnownBadStore
 from tests.unit.cli.conftest import cells
 
-BAD = Animal("x.bad", "x", "It forgets.", ("x.a.b", "x.a.c"), Path)
-REMOTE = Animal("x.remote", "x", "It forgets.", ("x.a.b",), Path, server="redis_server")
+BAD = KnownBadStore("x.bad", "x", "It forgets.", ("x.a.b", "x.a.c"), Path)
+REMOTE = KnownBadStore("x.remote", "x", "It forgets.", ("x.a.b",), Path, server="redis_server")
 CLAUSES = [Clause(f"x.a.{name}", "core", "none", "It is.", f"test_a_{name}") for name in "bcde"]
 
 
 def test_a_store_is_shown_with_its_story_and_what_caught_it(capsys: pytest.CaptureFixture[str]) -> None:
-    store = next(each for each in ANIMALS if each.name.startswith("resume.") and each.breaks)
+    store = next(each for each in KNOWN_BAD_STORES if each.name.startswith("resume.") and each.breaks)
     assert main(["zoo", store.name]) == 0
     name, *rest, last = capsys.readouterr().out.splitlines()
     text = " ".join(" ".join(rest).split())
@@ -32,7 +32,7 @@ def test_a_store_is_shown_with_its_story_and_what_caught_it(capsys: pytest.Captu
 
 
 def test_the_full_zoo_is_a_matrix(capsys: pytest.CaptureFixture[str]) -> None:
-    store = next(each for each in ANIMALS if each.name.startswith("resume.") and each.breaks)
+    store = next(each for each in KNOWN_BAD_STORES if each.name.startswith("resume.") and each.breaks)
     assert main(["zoo", "--full", store.name]) == 0
     out = capsys.readouterr().out
     (row,) = [line for line in out.splitlines() if line.startswith(store.name)]
@@ -48,7 +48,7 @@ def test_a_name_that_no_store_has_is_a_usage_error(
     capsys: pytest.CaptureFixture[str], arguments: list[str], contracts: str
 ) -> None:
     assert main(["zoo", *arguments]) == 2
-    number = sum(store.contract in contracts for store in ANIMALS)
+    number = sum(store.contract in contracts for store in KNOWN_BAD_STORES)
     assert capsys.readouterr().err == (
         f"wfstate zoo: no known-bad store's name starts with {arguments[-1]}. Looked at the {number} of {contracts}. "
         "`wfstate zoo` shows them all.\n"
@@ -58,9 +58,9 @@ def test_a_name_that_no_store_has_is_a_usage_error(
 def test_a_store_that_breaks_other_clauses_than_it_names_fails_the_matrix(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    store = next(each for each in ANIMALS if each.name == "resume.takes-any-id")
+    store = next(each for each in KNOWN_BAD_STORES if each.name == "resume.takes-any-id")
     wrong = dataclasses.replace(store, breaks=("resume.save.load", "resume.ids.refused"))
-    monkeypatch.setattr("pytest_wfstate.cli.zoo.ANIMALS", [wrong])
+    monkeypatch.setattr("pytest_wfstate.cli.zoo.KNOWN_BAD_STORES", [wrong])
     quick = [clause for clause in all_clauses("resume") if clause.fault not in ("kill", "power", "errors", "race")]
     monkeypatch.setattr("pytest_wfstate.cli.zoo.all_clauses", lambda _: quick)
     assert main(["zoo", "--full", "--contract", "resume"]) == 1
