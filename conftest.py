@@ -16,10 +16,10 @@ pytest_plugins = ["pytester"]
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_configure(config: pytest.Config) -> None:
-    """Keep the folders of tests in memory, and let the many Pythons that tests start keep what they compile.
+    """Keep the folders of tests in memory, and let the many Python processes that tests start share bytecode.
 
-    Stores sync thousands of times, and what tests show of them does not hang on the disk. An environment may tell
-    Python to keep nothing that it compiles: then each that starts would compile everything.
+    Stores sync thousands of times, and the tests do not depend on the disk. With PYTHONDONTWRITEBYTECODE set, every
+    process would compile everything again.
     """
     if hasattr(config, "workerinput"):
         return
@@ -31,10 +31,10 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_collection_finish() -> None:
-    """Have the garbage collector leave alone what is there once all tests are collected.
+    """Exclude everything that exists once tests are collected from garbage collection.
 
-    It would look through all of that again and again, and each time after a fork the pages it looks at are copied.
+    The collector would scan it again and again, and after a fork every page that it scans is copied.
     """
-    importlib.import_module("hypothesis.core")  # which looks at what the collector knows
+    importlib.import_module("hypothesis.core")  # it looks at what the collector tracks
     gc.collect()
     gc.freeze()

@@ -1,1 +1,1 @@
-"""The command `wfstate`."""
+"""The `wfstate` command."""

@@ -1,25 +1,46 @@
-"""Clauses, listed: for a terminal, and as the document that the repository holds."""
+"""`wfstate clauses`: the clauses as a list for a terminal, or as the document docs/clauses.md."""
 
 from __future__ import annotations
 
+import argparse
 import itertools
+import sys
 from collections.abc import Iterator, Sequence
 
-from pytest_wfstate.suites.clauses import Clause
+from pytest_wfstate.suites import SUITES
+from pytest_wfstate.suites.clauses import Clause, clauses
 
 
-def clause_list(clauses: Sequence[Clause]) -> str:
-    """List clauses, a line each."""
-    width = max(len(clause.id) for clause in clauses)
-    return "\n".join(f"{one.id:{width}}  {one.level:8}  {one.fault:6}  {one.promise}" for one in clauses)
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments of the command."""
+    parser.add_argument("contract", nargs="?", choices=SUITES)
+    parser.add_argument("--markdown", action="store_true", help="print a Markdown document")
 
 
-def clause_document(clauses: Sequence[Clause]) -> str:
-    """Give a document with a table for each contract."""
-    return "\n".join(["# Clauses", "", "What `wfstate clauses --markdown` prints.", *_tables(clauses)])
+def run(arguments: argparse.Namespace) -> int:
+    """Run the command."""
+    chosen = all_clauses(arguments.contract)
+    sys.stdout.write(f"{clause_document(chosen) if arguments.markdown else clause_list(chosen)}\n")
+    return 0
 
 
-def _tables(clauses: Sequence[Clause]) -> Iterator[str]:
-    for contract, some in itertools.groupby(clauses, lambda clause: clause.id.split(".")[0]):
+def all_clauses(contract: str | None = None) -> list[Clause]:
+    """Return the clauses of one contract, or of all."""
+    return [clause for name, suite in SUITES.items() if contract in (None, name) for clause in clauses(suite)]
+
+
+def clause_list(chosen: Sequence[Clause]) -> str:
+    """Format clauses, a line each."""
+    width = max(len(clause.id) for clause in chosen)
+    return "\n".join(f"{each.id:{width}}  {each.level:8}  {each.fault:6}  {each.promise}" for each in chosen)
+
+
+def clause_document(chosen: Sequence[Clause]) -> str:
+    """Format clauses as a document with a table for each contract."""
+    return "\n".join(["# Clauses", "", "What `wfstate clauses --markdown` prints.", *_tables(chosen)])
+
+
+def _tables(chosen: Sequence[Clause]) -> Iterator[str]:
+    for contract, group in itertools.groupby(chosen, lambda clause: clause.id.split(".")[0]):
         yield from ["", f"## {contract.capitalize()}", "", "| clause | level | fault | promise |", "|---|---|---|---|"]
-        yield from (f"| `{one.id}` | {one.level} | {one.fault} | {one.promise} |" for one in some)
+        yield from (f"| `{each.id}` | {each.level} | {each.fault} | {each.promise} |" for each in group)

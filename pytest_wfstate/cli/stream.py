@@ -1,6 +1,6 @@
-"""A plugin for a pytest that another process has started: it tells that process, line by line, what suites come to.
+"""The pipe between the `wfstate` command and a pytest session that it started: one JSON object per line.
 
-It is loaded by name (`-p pytest_wfstate.cli.stream`), and is no part of a user's pytest.
+The session loads this module as a plugin, by name, and writes; the command reads.
 """
 
 from __future__ import annotations
@@ -9,11 +9,22 @@ import dataclasses
 import json
 import os
 from collections import Counter
-from typing import Any
+from collections.abc import Iterator
+from typing import Any, Literal
 
 import pytest
 
 from pytest_wfstate.report.scorecard import Item
+
+Event = tuple[Literal["collected", "item", "not asked", "error"], Any]
+"""Tests per suite; an `Item`; clauses per suite that were not asked; the text of an error in collection."""
+
+
+def read(descriptor: int) -> Iterator[Event]:
+    """Yield the events of a session until it ends."""
+    with os.fdopen(descriptor) as lines:
+        for kind, value in map(json.loads, lines):
+            yield kind, Item.from_json(value) if kind == "item" else value
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -22,11 +33,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Begin to tell."""
-    config.pluginmanager.register(_Stream(config.getoption("--wfstate-stream")))
+    """Start writing."""
+    config.pluginmanager.register(_Writer(config.getoption("--wfstate-stream")))
 
 
-class _Stream:
+class _Writer:
     def __init__(self, descriptor: int) -> None:
         os.set_inheritable(descriptor, False)
         self._descriptor = descriptor
@@ -34,30 +45,30 @@ class _Stream:
 
     def pytest_collectreport(self, report: pytest.CollectReport) -> None:
         if report.failed:
-            self._tell("error", report.longreprtext)
+            self._write("error", report.longreprtext)
 
     def pytest_collection_finish(self, session: pytest.Session) -> None:
-        self._tell("collected", Counter(item.nodeid.split("::")[1] for item in session.items))
+        self._write("collected", Counter(item.nodeid.split("::")[1] for item in session.items))
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         self._reports.append(report)
         if report.when == "teardown":
-            self._tell("item", dataclasses.asdict(_item(self._reports)))
+            self._write("item", dataclasses.asdict(_item(self._reports)))
             self._reports = []
 
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
-        self._tell("not asked", session.config.pluginmanager.getplugin("wfstate-told").not_asked)
+        self._write("not asked", session.config.pluginmanager.getplugin("wfstate-results").not_asked)
 
-    def _tell(self, what: str, value: Any) -> None:
-        line = json.dumps({"what": what, "value": value}).encode() + b"\n"
+    def _write(self, kind: str, value: Any) -> None:
+        line = json.dumps([kind, value]).encode() + b"\n"
         while line:
             line = line[os.write(self._descriptor, line) :]
 
 
 def _item(reports: list[pytest.TestReport]) -> Item:
-    telling = next((one for one in reports if not one.passed), reports[-1])
+    deciding = next((report for report in reports if not report.passed), reports[-1])
     _, suite, name = reports[-1].nodeid.split("::", 2)
-    return Item.of(suite, name, telling.outcome, _text(telling), reports[-1].user_properties)
+    return Item.of(suite, name, deciding.outcome, _text(deciding), reports[-1].user_properties)
 
 
 def _text(report: pytest.TestReport) -> str:

@@ -1,4 +1,4 @@
-"""A disk that is not there: full, read-only or case-insensitive at a word, without root."""
+"""A fake disk: full, read-only or case-insensitive on demand, without root."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ __all__ = ["FakeDisk"]
 
 
 class FakeDisk:
-    """A file system in memory that everything in this process sees in place of the real one.
+    """An in-memory file system that everything in this process sees instead of the real one.
 
-    It does not lock: use real folders for anything about two workers.
+    It has no locks: use real folders to test two workers.
     """
 
     def __init__(self, fs: fake_filesystem.FakeFilesystem) -> None:
         self.fs = fs
-        """pyfakefs's own file system, for all that is not here."""
+        """The file system of pyfakefs, for everything else."""
         self.home = Path("/wfstate")
-        """An empty folder to keep a store in."""
+        """An empty folder for a store."""
         self.home.mkdir()
-        self.free_up()  # pyfakefs counts what is used only once the disk has a size
+        self.free_up()  # pyfakefs tracks used space only once the disk has a size
 
     def fill(self, *, free: int = 0) -> None:
         """Leave only `free` bytes; `free_up` undoes it."""
@@ -35,7 +35,7 @@ class FakeDisk:
         self.fs.set_disk_usage(used + free)
 
     def free_up(self) -> None:
-        """Make room again."""
+        """Free the space that `fill` took."""
         self.fs.set_disk_usage(2**40)
 
     def read_only(self, folder: str | os.PathLike[str]) -> None:
@@ -47,14 +47,14 @@ class FakeDisk:
         os.chmod(folder, 0o755)
 
     def ignore_case(self) -> None:
-        """Take names that differ in case alone for one, as macOS and Windows do."""
+        """Treat names that differ only in case as the same, as macOS and Windows do."""
         self.fs.is_case_sensitive = False
 
 
 @contextlib.contextmanager
 def fake_disk(folders: Iterable[Path] = ()) -> Iterator[FakeDisk]:
-    """Put a fake disk in the place of the real one. It has `folders`, empty."""
-    helpers.set_uid(1)  # an ordinary user from the first file on: root may change what is read-only
+    """Replace the real disk by a fake one. It has `folders`, empty."""
+    helpers.set_uid(1)  # an ordinary user from the first file on: root may write to a read-only folder
     try:
         with Patcher(additional_skip_names=_pytest_modules()) as patcher:
             assert patcher.fs is not None
@@ -66,5 +66,5 @@ def fake_disk(folders: Iterable[Path] = ()) -> Iterator[FakeDisk]:
 
 
 def _pytest_modules() -> list[str | ModuleType]:
-    """Name what must go on with the real disk: pytest itself, whose captured output is in files."""
+    """Return the modules that must keep using the real disk: pytest captures output in files."""
     return [name for name in sys.modules if name.partition(".")[0] in ("pytest", "_pytest", "xdist", "execnet")]

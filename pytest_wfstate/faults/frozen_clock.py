@@ -1,4 +1,4 @@
-"""A clock that stands still until it is told to go on: for time stamps and leases."""
+"""A clock that stands still until it is moved: for time stamps and leases."""
 
 from __future__ import annotations
 
@@ -15,28 +15,28 @@ START = datetime.datetime(2026, 1, 1, 12, 0, tzinfo=datetime.UTC)
 
 
 class FrozenClock:
-    """The time of day, as everything in this process sees it while the clock is frozen."""
+    """The time of day that everything in this process sees while the clock is frozen."""
 
     def __init__(self, frozen: Any) -> None:
         self._frozen = frozen
 
     @property
     def now(self) -> datetime.datetime:
-        """What time it is, in UTC."""
+        """The current time, in UTC."""
         return datetime.datetime.now(datetime.UTC)
 
     def tick(self, seconds: float | datetime.timedelta = 1.0) -> None:
-        """Let time go on by `seconds`."""
+        """Move the clock forward by `seconds`."""
         self._frozen.tick(seconds if isinstance(seconds, datetime.timedelta) else datetime.timedelta(seconds=seconds))
 
     def move_to(self, when: datetime.datetime | str) -> None:
-        """Go to another time, later or earlier."""
+        """Set the clock to another time, later or earlier."""
         self._frozen.move_to(when)
 
 
 @contextlib.contextmanager
 def frozen_clock(start: datetime.datetime | str = START) -> Iterator[FrozenClock]:
-    """Freeze the time of day at `start`. asyncio's event loops go by the real time, so `asyncio.sleep` returns."""
-    # pytest measures with _pytest.timing how long a test took: it goes by the real time too.
+    """Freeze the time of day at `start`. asyncio's event loops keep real time, so `asyncio.sleep` returns."""
+    # pytest measures how long a test took with _pytest.timing, which keeps real time too.
     with freeze_time(start, real_asyncio=True, ignore=["_pytest.timing"]) as frozen:
         yield FrozenClock(frozen)

@@ -1,1 +1,1 @@
-"""What a person or a machine is told about a run."""
+"""What a person or a machine reads about a run: on the terminal, and in files."""

@@ -1,55 +1,93 @@
-"""Progress: one line for each store with a counter, written over and over on a terminal, and nowhere else."""
+"""Progress on a terminal, and nowhere else: one line of an exploration, or one line for each store being checked."""
 
 from __future__ import annotations
 
 import threading
+from collections import Counter
 from collections.abc import Mapping
 from typing import Any, TextIO
 
+import pytest
+
 from pytest_wfstate.faults.real_clock import now
+from pytest_wfstate.faults.result import Result
 
-_PACE = 0.1
+_FIRST = 1.0
+"""Seconds before an exploration shows a line."""
+_PACE = 0.2
+"""Seconds between two updates."""
 
 
-class Progress:
-    """Lines that say how far each of several things is."""
+class ProgressLine:
+    """How far an exploration inside a pytest run is. The line overwrites itself."""
+
+    def __init__(self, config: pytest.Config) -> None:
+        self._plugins = config.pluginmanager
+        self._updated = 0.0
+        self._width = 0
+
+    def __call__(self, result: Result) -> None:
+        """Show the line, if the exploration takes long enough."""
+        if result.seconds >= _FIRST and now() - self._updated >= _PACE:
+            self._updated = now()
+            self._write(f"wfstate: {result.progress()}, {result.seconds:.0f} s")
+
+    def clear(self) -> None:
+        """Remove the line."""
+        if self._width:
+            self._write("")
+
+    def _write(self, line: str) -> None:
+        reporter = self._plugins.getplugin("terminalreporter")
+        if reporter is None or not reporter.isatty:
+            return
+        with self._plugins.getplugin("capturemanager").global_and_fixture_disabled():
+            if not self._width:
+                reporter.ensure_newline()
+            reporter.write(f"\r{line:{self._width}}" + ("" if line else "\r"), flush=True)
+        self._width = len(line)
+
+
+class ProgressTable:
+    """How far each store is: a line with a counter for each."""
 
     def __init__(self, names: Mapping[str, str], out: TextIO) -> None:
+        """Show a line for each of `names`, which maps suites to the stores they check."""
         self._names = names
+        self._stores = list(dict.fromkeys(names.values()))
         self._out = out
         self._is_shown = out.isatty()
-        self._all: dict[str, int] = dict.fromkeys(names.values(), 0)
-        self._done: dict[str, int] = dict.fromkeys(names.values(), 0)
-        self._failed: dict[str, int] = dict.fromkeys(names.values(), 0)
-        self._last: dict[str, str] = dict.fromkeys(names.values(), "")
+        self._collected: Counter[str] = Counter()
+        self._done: Counter[str] = Counter()
+        self._failed: Counter[str] = Counter()
+        self._clause: dict[str, str] = {}
         self._height = 0
-        self._time = 0.0
+        self._updated = 0.0
         self._lock = threading.Lock()
 
-    def heard(self, what: str, value: Any) -> None:
-        """Take in what is heard from a session."""
+    def show(self, event: tuple[str, Any]) -> None:
+        """Show an event of a session: the tests it collected, or one that has run."""
         with self._lock:
-            if what == "collected":
-                for suite, number in value.items():
-                    self._all[self._names[suite]] += number
-            elif what == "item":
-                name = self._names[value["suite"]]
-                self._done[name] += 1
-                self._failed[name] += value["result"] in ("failed", "not measured")
-                self._last[name] = value["clause"]
-            if self._is_shown and now() - self._time >= _PACE:
-                self._time = now()
-                self._show()
+            match event:
+                case "collected", counts:
+                    for suite, number in counts.items():
+                        self._collected[self._names[suite]] += number
+                case "item", item:
+                    store = self._names[item.suite]
+                    self._done[store] += 1
+                    self._failed[store] += item.result in ("failed", "not measured")
+                    self._clause[store] = item.clause
+            self._update()
 
-    def say(self, text: str) -> None:
-        """Write something that stays, above the lines."""
+    def write_above(self, text: str) -> None:
+        """Write text that stays."""
         with self._lock:
             self._clear()
             self._out.write(f"{text}\n")
             self._out.flush()
 
     def clear(self) -> None:
-        """Take the lines away."""
+        """Remove the lines."""
         with self._lock:
             self._clear()
 
@@ -59,18 +97,20 @@ class Progress:
             self._out.flush()
             self._height = 0
 
-    def _show(self) -> None:
+    def _update(self) -> None:
+        if not self._is_shown or now() - self._updated < _PACE:
+            return
+        self._updated = now()
         up = f"\x1b[{self._height}F" if self._height else ""
-        width = max(map(len, self._all))
-        lines = [f"\x1b[2K{self._line(name, width)}\n" for name in self._all]
-        self._out.write(up + "".join(lines))
+        self._out.write(up + "".join(f"\x1b[2K{self._line(store)}\n" for store in self._stores))
         self._out.flush()
-        self._height = len(lines)
+        self._height = len(self._stores)
 
-    def _line(self, name: str, width: int) -> str:
-        number, done = self._all[name], self._done[name]
+    def _line(self, store: str) -> str:
+        width = max(map(len, self._stores))
+        number, done = self._collected[store], self._done[store]
         if not number:
-            return f"{name:{width}}  waiting"
-        failed = f"  {self._failed[name]} failed" if self._failed[name] else ""
-        last = f"  {self._last[name]}" if done < number else ""
-        return f"{name:{width}}  {done:>{len(str(number))}}/{number}{failed}{last}"
+            return f"{store:{width}}  waiting"
+        failed = f"  {self._failed[store]} failed" if self._failed[store] else ""
+        clause = f"  {self._clause.get(store, '')}" if done < number else ""
+        return f"{store:{width}}  {done:>{len(str(number))}}/{number}{failed}{clause}"

@@ -1,46 +1,47 @@
-"""The scorecard: how many clauses of each level a store keeps, and what became of all others."""
+"""The scorecard: how many clauses of each level a store keeps, and what happened to all the others."""
 
 from __future__ import annotations
 
 import dataclasses
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, Self
 
-LEVELS = ("core", "safe", "hardened")
+from pytest_wfstate.suites.clauses import LEVELS
+
 SKIPPED = ("not offered", "not applicable", "skipped")
 _HEAD = ("store", *LEVELS, "failed", "skipped", "not measured", "not asked")
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Item:
-    """What became of one test of a suite."""
+    """The result of one test of a suite."""
 
     suite: str
     clause: str
     level: str
-    """Empty for a test that is no clause."""
+    """Empty for a test that is not a clause."""
     result: str
     """passed, failed, known, not measured, or one of `SKIPPED`."""
     text: str = ""
-    """What a failure says, or why it was skipped."""
+    """The report of a failure, or why the test was skipped."""
     left_out: tuple[str, ...] = ()
-    """What the store does not offer, and the test went without."""
+    """What the store does not offer, so that the test did without it."""
     forgets: tuple[str, ...] = ()
     """Fields of records that the suite does not compare."""
     limits: tuple[str, ...] = ()
-    """What is not shown by it, though it pass."""
+    """What a pass does not prove."""
     is_bounded: bool = False
-    """Whether an exploration was cut off."""
+    """Whether a bound cut its exploration off."""
 
     @classmethod
-    def of(cls, suite: str, name: str, outcome: str, text: str, properties: Iterable[tuple[str, Any]]) -> Item:
-        """Read it from the properties of a test."""
+    def of(cls, suite: str, name: str, outcome: str, text: str, properties: Iterable[tuple[str, Any]]) -> Self:
+        """Read the result from the properties of a test."""
         pairs = list(properties)
         last = dict(pairs)
 
         def all_of(key: str) -> tuple[str, ...]:
-            return tuple(str(value) for found, value in pairs if found == key)
+            return tuple(str(value) for name, value in pairs if name == key)
 
         return cls(
             suite,
@@ -54,6 +55,14 @@ class Item:
             "wfstate_bounded" in last,
         )
 
+    @classmethod
+    def from_json(cls, values: Mapping[str, Any]) -> Self:
+        """Read what `dataclasses.asdict` wrote as JSON, which has no tuples."""
+        fields: dict[str, Any] = {
+            key: tuple(value) if isinstance(value, list) else value for key, value in values.items()
+        }
+        return cls(**fields)
+
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Row:
@@ -64,27 +73,27 @@ class Row:
     not_asked: int = 0
 
     def level(self, level: str) -> str:
-        """Give `passed/asked`, or a dash if nothing was asked. What does not apply was not asked."""
+        """Return `passed/asked`, or a dash if nothing was asked. A clause that is not applicable was not asked."""
         asked = [item for item in self.items if item.level == level and item.result != "not applicable"]
         return f"{sum(item.result == 'passed' for item in asked)}/{len(asked)}" if asked else "-"
 
     def count(self, *results: str) -> int:
-        """Count the tests that came to one of these."""
+        """Return how many tests have one of these results."""
         return sum(item.result in results for item in self.items)
 
     @property
     def is_clean(self) -> bool:
-        """Whether every clause that was asked for and applies was seen to hold, and there was one."""
+        """Whether every clause that was asked and is applicable was seen to hold, and there was at least one."""
         return not self.count("failed", "not measured") and self.count("passed", "known") > 0
 
     def cells(self) -> tuple[str, ...]:
-        """Give the row as it stands in the scorecard."""
+        """Return the cells of the row in the scorecard."""
         skipped = self.count("not offered", "skipped")
         counts = (self.count("failed"), skipped, self.count("not measured"), self.not_asked)
         return (self.name, *map(self.level, LEVELS), *map(str, counts))
 
     def in_a_line(self) -> str:
-        """Say it in one line, without what there is none of."""
+        """Format the row as one line, without the counts that are 0."""
         levels = ", ".join(f"{level} {self.level(level)}" for level in LEVELS if self.level(level) != "-")
         kinds = ("failed", "known", "not measured", *SKIPPED)
         counts = [f"{self.count(kind)} {_NAMES.get(kind, kind)}" for kind in kinds if self.count(kind)]
@@ -94,34 +103,34 @@ class Row:
         return f"{self.name}: {'; '.join(filter(None, parts))}"
 
     def forgets(self) -> list[str]:
-        """Name the fields that were not compared."""
+        """Return the fields that were not compared."""
         return list(dict.fromkeys(name for item in self.items for name in item.forgets))
 
     def limits(self) -> list[str]:
-        """Say what the tests that passed do not show."""
+        """Return what the tests that passed do not prove."""
         return list(dict.fromkeys(limit for item in self.items if item.result == "passed" for limit in item.limits))
 
     def notes(self) -> list[str]:
-        """Say what the numbers do not: why clauses were skipped, and what a pass went without."""
+        """Return what the numbers do not show: why clauses were skipped, and what a pass did without."""
         skipped = Counter(item.text for item in self.items if item.result in ("not offered", "skipped"))
         left_out = Counter(reason for item in self.items if item.result == "passed" for reason in item.left_out)
         known = [item for item in self.items if item.result == "known"]
         bounded = sum(item.is_bounded for item in self.items)
         return [
             *(f"{number} skipped: {reason}" for reason, number in skipped.items()),
-            *(f"{number} passed without a part: {reason}" for reason, number in left_out.items()),
+            *(f"{number} passed in part: {reason}" for reason, number in left_out.items()),
             *(f"{item.clause} is known to fail: {item.text}" for item in known),
             *([f"not compared: {', '.join(self.forgets())}"] if self.forgets() else []),
             *self.limits(),
-            *([f"{bounded} explorations were cut off by a bound: a larger --profile goes on"] if bounded else []),
+            *([f"a bound cut off {bounded} of the explorations: a larger --profile tries more"] if bounded else []),
         ]
 
 
-_NAMES = {"known": "known to fail"}
+_NAMES = {"known": "known to fail", "not applicable": "not applicable"}
 
 
 def scorecard(rows: Sequence[Row]) -> str:
-    """Show all stores in a table, and below it what the numbers do not say."""
+    """Format all stores as a table, followed by what the numbers do not show."""
     cells = [_HEAD, *(row.cells() for row in rows)]
     widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
     table = [_line(row, widths) for row in cells]
@@ -130,23 +139,23 @@ def scorecard(rows: Sequence[Row]) -> str:
 
 
 def violations(rows: Sequence[Row]) -> str:
-    """Show all that failed or could not be measured, in full."""
-    found = [
+    """Format everything that failed or was not measured, in full."""
+    reports = [
         f"--- {row.name}: {item.clause} {'was not measured' if item.result == 'not measured' else 'fails'} ---\n"
         f"{item.text.strip()}\n"
         for row in rows
         for item in row.items
         if item.result in ("failed", "not measured")
     ]
-    return "\n".join(found)
+    return "\n".join(reports)
 
 
 def rows_of(items: Iterable[Item], not_asked: Mapping[str, int]) -> list[Row]:
-    """Sort the tests of a session by suite."""
+    """Group the tests of a session by suite."""
     by_suite: dict[str, list[Item]] = {name: [] for name in not_asked}
     for item in items:
         by_suite.setdefault(item.suite, []).append(item)
-    return [Row(name, found, not_asked.get(name, 0)) for name, found in by_suite.items()]
+    return [Row(name, tests, not_asked.get(name, 0)) for name, tests in by_suite.items()]
 
 
 def _line(cells: Sequence[str], widths: Sequence[int]) -> str:

@@ -1,4 +1,4 @@
-"""What the tests of the plugin share: pytest inside pytest, with no plugins but ours and our dependencies'."""
+"""What the tests of the plugin share: pytest inside pytest, with only our plugin and those of our dependencies."""
 
 from __future__ import annotations
 
@@ -13,7 +13,10 @@ import pytest_wfstate.faults.frozen_clock
 import pytest_wfstate.faults.servers.postgres
 import pytest_wfstate.faults.servers.redis
 import pytest_wfstate.labs.crash
-import pytest_wfstate.report.explorations
+import pytest_wfstate.labs.fixtures
+import pytest_wfstate.labs.servers
+import pytest_wfstate.labs.stores
+import pytest_wfstate.report.progress
 import pytest_wfstate.report.scorecard
 import pytest_wfstate.samples
 import pytest_wfstate.stores.adapt
@@ -32,7 +35,7 @@ Items = Callable[..., list[str]]
 
 @pytest.fixture
 def run(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> Run:
-    """Run pytest in this process on what `pytester` has made, as it runs on a desk: in a CI its summary is longer."""
+    """Run pytest in this process, in the folder of `pytester`. Not as in CI, where its summary is longer."""
     for name in ("CI", "BUILD_NUMBER"):
         monkeypatch.delenv(name, raising=False)
     return lambda *options: pytester.runpytest_inprocess(*OTHERS, *options)

@@ -1,4 +1,4 @@
-"""`frozen_clock`: what stands still, what goes on, and since when."""
+"""`frozen_clock`: what it freezes, what it leaves running, and when it may first be used."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 from tests.plugin.conftest import OTHERS, Run
 
 
-def test_the_clock_stands_still_until_it_is_told_to_go_on(pytester: pytest.Pytester, run: Run) -> None:
+def test_the_clock_stands_still_until_it_ticks(pytester: pytest.Pytester, run: Run) -> None:
     pytester.makepyfile(
         """
         import datetime
@@ -65,7 +65,7 @@ def test_indirect_parametrize_sets_the_start(pytester: pytest.Pytester, run: Run
     run().assert_outcomes(passed=2)
 
 
-def test_time_goes_on_after_the_test(pytester: pytest.Pytester, run: Run) -> None:
+def test_time_runs_again_after_the_test(pytester: pytest.Pytester, run: Run) -> None:
     pytester.makepyfile(
         """
         import datetime
@@ -75,11 +75,11 @@ def test_time_goes_on_after_the_test(pytester: pytest.Pytester, run: Run) -> Non
 
         def test_passes(frozen_clock): pass
 
-        def test_goes_on(): assert START <= time.time() <= datetime.datetime.now().timestamp()
+        def test_runs(): assert START <= time.time() <= datetime.datetime.now().timestamp()
 
         def test_fails(frozen_clock): assert False
 
-        def test_goes_on_again(): assert START <= time.time() <= datetime.datetime.now().timestamp()
+        def test_runs_again(): assert START <= time.time() <= datetime.datetime.now().timestamp()
         """
     )
     before = time.time()
@@ -96,7 +96,7 @@ def test_a_frozen_clock_does_not_falsify_how_long_a_test_took(pytester: pytest.P
     assert max(durations) < 1_000
 
 
-def test_stamps_of_every_store_are_frozen_in_its_threads_too(pytester: pytest.Pytester, run: Run) -> None:
+def test_time_stamps_of_every_store_are_frozen_in_its_threads_too(pytester: pytest.Pytester, run: Run) -> None:
     pytester.makepyfile(
         """
         from pytest_wfstate import as_sync, samples
@@ -174,7 +174,7 @@ def test_records_are_first_built_under_a_frozen_clock(frozen_clock, effect_store
     store.mark_step_complete("task-1", "use-1", samples.effect("use-1"))
     assert store.load_checkpoint("task-1").updated_at == frozen_clock.now.timestamp()
 
-def test_records_take_real_times_afterwards(paused_store, run_store):
+def test_records_accept_real_times_afterwards(paused_store, run_store):
     from pytest_wfstate import as_sync, samples
 
     now = datetime.datetime.now(datetime.UTC)
@@ -187,13 +187,13 @@ def test_records_take_real_times_afterwards(paused_store, run_store):
     store.update_context("run-1", {})
     assert store.get_run("run-1").updated_at >= now
 
-def test_models_of_the_user_take_real_times_afterwards():
+def test_a_users_models_accept_real_times_afterwards():
     import pydantic
 
     class Mine(pydantic.BaseModel):
-        at: datetime.datetime
+        time: datetime.datetime
 
-    assert Mine(at=datetime.datetime.now()).at <= datetime.datetime.now()
+    assert Mine(time=datetime.datetime.now()).time <= datetime.datetime.now()
 """
 
 CHECK = """
@@ -204,14 +204,14 @@ def check():
 """
 
 
-def test_a_frozen_clock_may_come_before_the_first_import_of_anything(pytester: pytest.Pytester) -> None:
+def test_time_may_be_frozen_before_anything_is_imported(pytester: pytest.Pytester) -> None:
     pytester.makepyfile(FIRST_USE, pydantic_is_not_loaded=CHECK)
     result = pytester.runpytest_subprocess(*OTHERS, "--wfstate-backends=file")
     result.assert_outcomes(passed=3)
 
 
-def test_records_may_be_first_imported_under_a_clock_that_the_user_froze(pytester: pytest.Pytester) -> None:
-    """What pydantic then makes of models of the user with `datetime` fields is not ours to mend."""
+def test_records_may_be_first_imported_while_a_user_has_frozen_time(pytester: pytest.Pytester) -> None:
+    """What pydantic then makes of a user's own `datetime` fields is not ours to fix."""
     script = pytester.makepyfile(
         """
         import datetime

@@ -20,11 +20,8 @@ from pytest_wfstate import FileEffectStore, FilePausedStore, as_sync, samples
 """
 
 
-def test_a_full_disk_keeps_what_it_had(pytester: pytest.Pytester, run: Run) -> None:
-    pytester.makepyfile(
-        IMPORTS
-        + """
-def test_it(fake_disk):
+BEHAVIOUR = {
+    "a full disk keeps what it had": """
     store = FilePausedStore(fake_disk.home)
     store.save(samples.paused("run-1"))
     fake_disk.fill()
@@ -38,30 +35,14 @@ def test_it(fake_disk):
     fake_disk.free_up()
     store.save(samples.paused("run-2"))
     assert store.list() == ["run-1", "run-2"]
-"""
-    )
-    run().assert_outcomes(passed=1)
-
-
-def test_a_disk_can_have_a_few_bytes_left(pytester: pytest.Pytester, run: Run) -> None:
-    pytester.makepyfile(
-        IMPORTS
-        + """
-def test_it(fake_disk):
+""",
+    "a disk can have a few bytes left": """
     fake_disk.fill(free=10)
     (fake_disk.home / "ten").write_bytes(b"0123456789")
     with pytest.raises(OSError, match="No space left"):
         (fake_disk.home / "eleventh").write_bytes(b"0")
-"""
-    )
-    run().assert_outcomes(passed=1)
-
-
-def test_a_read_only_folder_can_be_read_and_not_changed(pytester: pytest.Pytester, run: Run) -> None:
-    pytester.makepyfile(
-        IMPORTS
-        + """
-def test_it(fake_disk):
+""",
+    "a read-only folder can be read but not changed": """
     store = FilePausedStore(fake_disk.home / "store")
     store.save(samples.paused("run-1"))
     fake_disk.read_only(store.directory)
@@ -72,16 +53,9 @@ def test_it(fake_disk):
             change()
     assert store.list() == ["run-1"]
     assert store.load("run-1") == samples.paused("run-1")
-"""
-    )
-    run().assert_outcomes(passed=1)
-
-
-def test_a_folder_can_be_made_writable_again(pytester: pytest.Pytester, run: Run) -> None:
-    pytester.makepyfile(
-        IMPORTS
-        + """
-def test_it(fake_disk):
+    FilePausedStore(fake_disk.home / "neighbour").save(samples.paused("run-1"))
+""",
+    "a folder can be made writable again": """
     store = as_sync(FileEffectStore(fake_disk.home / "store"))
     store.mark_step_complete("task-1", "use-1", samples.effect("use-1"))
     fake_disk.read_only(fake_disk.home / "store")
@@ -93,31 +67,8 @@ def test_it(fake_disk):
     assert store.load_checkpoint("task-1").completed_tool_ids == {"use-1", "use-2"}
     store.delete_checkpoint("task-1")
     assert store.load_checkpoint("task-1") is None
-"""
-    )
-    run().assert_outcomes(passed=1)
-
-
-def test_a_read_only_folder_leaves_its_neighbours_alone(pytester: pytest.Pytester, run: Run) -> None:
-    pytester.makepyfile(
-        IMPORTS
-        + """
-def test_it(fake_disk):
-    (fake_disk.home / "closed").mkdir()
-    fake_disk.read_only(fake_disk.home / "closed")
-    FilePausedStore(fake_disk.home / "open").save(samples.paused("run-1"))
-"""
-    )
-    run().assert_outcomes(passed=1)
-
-
-def test_ids_that_differ_in_case_alone_stay_apart_on_a_disk_that_ignores_case(
-    pytester: pytest.Pytester, run: Run
-) -> None:
-    pytester.makepyfile(
-        IMPORTS
-        + """
-def test_it(fake_disk):
+""",
+    "ids that differ only in case stay apart on a disk that ignores case": """
     fake_disk.ignore_case()
     (fake_disk.home / "NAME").write_text("the same file")
     assert (fake_disk.home / "name").read_text() == "the same file"
@@ -127,13 +78,18 @@ def test_it(fake_disk):
     store.save(samples.paused("RUN", iterations=2))
     assert store.list() == ["RUN", "run"]
     assert store.load("run").iterations == 1
-"""
-    )
+""",
+}
+
+
+@pytest.mark.parametrize("body", BEHAVIOUR.values(), ids=BEHAVIOUR)
+def test_it_behaves_as_such_a_disk(pytester: pytest.Pytester, run: Run, body: str) -> None:
+    pytester.makepyfile(f"{IMPORTS}\ndef test_it(fake_disk):{body}")
     run().assert_outcomes(passed=1)
 
 
 @pytest.mark.parametrize("options", [(), ("-p", "no:fakefs", "-p", "no:pytest_fakefs")], ids=["with", "without"])
-def test_it_works_with_and_without_the_plugin_of_pyfakefs(
+def test_it_works_with_and_without_the_pyfakefs_plugin(
     pytester: pytest.Pytester, run: Run, options: tuple[str, ...]
 ) -> None:
     pytester.makepyfile(
@@ -179,7 +135,7 @@ def test_the_next_one_is_new(fake_disk):
     run().assert_outcomes(passed=3, failed=1)
 
 
-def test_nothing_of_it_leaks_out_of_the_run(pytester: pytest.Pytester, run: Run) -> None:
+def test_nothing_stays_patched_after_the_run(pytester: pytest.Pytester, run: Run) -> None:
     before = (builtins.open, io.open, os.open, os.listdir, os.fsync, Path, helpers.get_uid(), helpers.get_gid())
     pytester.makepyfile("def test_it(fake_disk): fake_disk.read_only(fake_disk.home)")
     run().assert_outcomes(passed=1)
@@ -188,16 +144,15 @@ def test_nothing_of_it_leaks_out_of_the_run(pytester: pytest.Pytester, run: Run)
     )
 
 
-def test_it_works_in_a_run_of_its_own_without_the_plugin_of_pyfakefs(pytester: pytest.Pytester) -> None:
-    """Then nothing but us keeps pytest's own files real."""
-    pytester.makepyfile("def test_it(fake_disk): (fake_disk.home / 'x').write_text('1'); print('said')")
+def test_it_works_in_its_own_process_without_the_pyfakefs_plugin(pytester: pytest.Pytester) -> None:
+    """Without that plugin, only ours keeps pytest's own files real."""
+    pytester.makepyfile("def test_it(fake_disk): (fake_disk.home / 'x').write_text('1'); print('captured')")
     without = ("-p", "no:hypothesispytest", "-p", "no:fakefs", "-p", "no:pytest_fakefs", "-p", "no:asyncio")
-    result = pytester.runpytest_subprocess(*without)
-    result.assert_outcomes(passed=1)
+    pytester.runpytest_subprocess(*without).assert_outcomes(passed=1)
 
 
 @pytest.mark.parametrize("arguments", ["fake_disk, tmp_path", "tmp_path, fake_disk"])
-def test_tmp_path_is_an_empty_folder_of_it(pytester: pytest.Pytester, run: Run, arguments: str) -> None:
+def test_tmp_path_is_an_empty_folder_on_it(pytester: pytest.Pytester, run: Run, arguments: str) -> None:
     pytester.makepyfile(
         IMPORTS
         + f"""

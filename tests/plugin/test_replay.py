@@ -53,8 +53,8 @@ class TestReplay:
         assert "belongs to exploration 3 of a test, but this test made 1" in result.stdout.str()
 
     NOTHING = (
-        "wfstate: nothing was replayed. --wfstate-replay=posix-0-0-00000000 was given, and no test that ran came to "
-        "the exploration it is of. Run the command at the end of the violation's report: it names the test."
+        "wfstate: nothing was replayed. No test that ran reached the exploration of "
+        "--wfstate-replay=posix-0-0-00000000. Run the command at the end of the violation's report: it names the test."
     )
 
     def test_of_nothing_fails_the_session(self, pytester: pytest.Pytester, run: Run) -> None:

@@ -35,8 +35,8 @@ def test_a_server_is_shared_by_the_session_and_can_be_killed(pytester: pytest.Py
         urls = []
 
         def is_listening(url):
-            with socket.socket() as one:
-                return one.connect_ex((urlsplit(url).hostname, urlsplit(url).port)) == 0
+            with socket.socket() as client:
+                return client.connect_ex((urlsplit(url).hostname, urlsplit(url).port)) == 0
 
         def test_one({name}_server):
             urls.append({name}_server.url)
@@ -53,38 +53,30 @@ def test_a_server_is_shared_by_the_session_and_can_be_killed(pytester: pytest.Py
 
 
 @each
-@pytest.mark.parametrize("way", ["option", "variable"])
-def test_a_url_that_is_given_is_used(
+@pytest.mark.parametrize("way", ["option", "variable", "both"])
+def test_a_given_url_is_used_and_the_option_overrides_the_variable(
     pytester: pytest.Pytester, run: Run, monkeypatch: pytest.MonkeyPatch, name: str, way: str
 ) -> None:
-    options = [f"--wfstate-{name}-url=made-up://{name}"] if way == "option" else []
-    if way == "variable":
-        monkeypatch.setenv(f"WFSTATE_{name.upper()}_URL", f"made-up://{name}")
+    options = [] if way == "variable" else [f"--wfstate-{name}-url=made-up://option"]
+    if way != "option":
+        monkeypatch.setenv(f"WFSTATE_{name.upper()}_URL", "made-up://variable")
     pytester.makepyfile(
         f"""
         def test_it({name}_server):
-            assert {name}_server.url == "made-up://{name}"
+            assert {name}_server.url == "made-up://{"variable" if way == "variable" else "option"}"
             assert not hasattr({name}_server, "kill")
         """
     )
     run(*options).assert_outcomes(passed=1)
 
 
-def test_the_option_comes_before_the_variable(
-    pytester: pytest.Pytester, run: Run, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("WFSTATE_REDIS_URL", "of the variable")
-    pytester.makepyfile("def test_it(redis_server): assert redis_server.url == 'of the option'")
-    run("--wfstate-redis-url=of the option").assert_outcomes(passed=1)
-
-
 @each
 @pytest.mark.usefixtures("no_programs")
-def test_a_missing_server_skips_and_says_what_to_do(pytester: pytest.Pytester, run: Run, name: str) -> None:
+def test_a_missing_server_skips_with_what_to_do(pytester: pytest.Pytester, run: Run, name: str) -> None:
     pytester.makepyfile(f"def test_it({name}_server): pass")
     result = run("-rs")
     result.assert_outcomes(skipped=1)
-    result.stdout.fnmatch_lines(["*there is no * server. Looked for * Install one, *pytest-wfstate?servers?*"])
+    result.stdout.fnmatch_lines(["*there is no * server. Looked for * Run `pip install *pytest-wfstate?servers?*"])
 
 
 @pytest.mark.parametrize("way", ["option", "ini"])
@@ -96,18 +88,18 @@ def test_a_missing_server_that_is_required_fails(pytester: pytest.Pytester, run:
     pytester.makepyfile("def test_it(redis_server): pass")
     result = run(*options)
     result.assert_outcomes(errors=1)
-    result.stdout.fnmatch_lines(["there is no Redis server. * It is a failure because wfstate_servers is required."])
-    assert "plugin.py" not in result.stdout.str()
-
-
-def test_an_unknown_word_for_servers_is_one_clear_line(run: Run) -> None:
-    result = run("--wfstate-servers=perhaps")
-    result.stderr.fnmatch_lines(
-        ["*--wfstate-servers is 'perhaps', which is unknown. Choose among: optional, required."]
+    result.stdout.fnmatch_lines(
+        ["there is no Redis server. * This test fails instead of being skipped: wfstate_servers=required."]
     )
+    assert "labs/servers.py" not in result.stdout.str()
 
 
-def test_a_test_can_ask_for_a_redis_that_keeps_nothing(pytester: pytest.Pytester, run: Run) -> None:
+def test_an_unknown_value_for_servers_is_one_clear_line(run: Run) -> None:
+    result = run("--wfstate-servers=perhaps")
+    result.stderr.fnmatch_lines(["*--wfstate-servers is 'perhaps', which is unknown. Choose from: optional, required."])
+
+
+def test_a_test_can_use_a_volatile_redis(pytester: pytest.Pytester, run: Run) -> None:
     pytester.makepyfile(
         """
         import pytest
@@ -122,7 +114,7 @@ def test_a_test_can_ask_for_a_redis_that_keeps_nothing(pytester: pytest.Pytester
                 assert client.get("a") is None
         """
     )
-    # A server that was given keeps what it keeps: it cannot stand in for this one.
+    # A given server may keep its data, so it is not used here.
     run("--wfstate-redis-url=made-up").assert_outcomes(passed=1)
 
 
@@ -137,13 +129,15 @@ def test_an_unknown_kind_of_server_is_one_clear_line(pytester: pytest.Pytester, 
     )
     result = run()
     result.assert_outcomes(errors=1)
-    told = "redis_server was parametrized wrongly: a Redis server of kind 'eternal' is unknown. Choose among: durable, "
-    assert f"{told}volatile." in result.outlines
-    assert "plugin.py" not in result.stdout.str()
+    expected = (
+        "redis_server has a wrong parameter. There is no kind 'eternal' of Redis. Choose from: durable, volatile."
+    )
+    assert expected in result.outlines
+    assert "labs/servers.py" not in result.stdout.str()
 
 
 @each
-def test_a_server_that_fails_to_start_is_not_taken_for_a_wrong_parameter(
+def test_a_server_that_fails_to_start_is_not_reported_as_a_wrong_parameter(
     pytester: pytest.Pytester, run: Run, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
     def find() -> places.ProgramFolder:
@@ -154,10 +148,10 @@ def test_a_server_that_fails_to_start_is_not_taken_for_a_wrong_parameter(
     result = run()
     result.assert_outcomes(errors=1)
     result.stdout.fnmatch_lines(["*ValueError: a defect of ours"])
-    assert "parametrized" not in result.stdout.str()
+    assert "wrong parameter. " not in result.stdout.str()
 
 
-def test_every_worker_of_xdist_has_a_server_of_its_own(pytester: pytest.Pytester) -> None:
+def test_every_xdist_worker_has_its_own_server(pytester: pytest.Pytester) -> None:
     pytester.makepyfile(
         """
         def test_it(redis_server, worker_id):

@@ -1,4 +1,4 @@
-"""A user's type checker knows every public name: `py.typed` is shipped, and the annotations are true."""
+"""A user's type checker knows every public name: `py.typed` is shipped, and the annotations are right."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ def test_resume(fake_disk: FakeDisk) -> None:
 async def test_snapshots(snapshot_store: SnapshotStore) -> None:
     await snapshot_store.save(samples.snapshot("run-1", 1))
     run_id: RunId = await snapshot_store.fork(samples.key("run-1", 1), {{"a": 1}})
-    found: list[CheckpointMeta] = await snapshot_store.list("wf", run_id)
-    assert found
+    listed: list[CheckpointMeta] = await snapshot_store.list("wf", run_id)
+    assert listed
 
 async def test_runs(run_store: RunStore) -> None:
     await run_store.upsert_step("run-1", WorkflowStepState(step_id="fetch", status=TaskStatus.RUNNING))
@@ -56,7 +56,7 @@ WRONG = """
 from pytest_wfstate import FileResumeStore, PausedStore, samples
 
 def test_paused(paused_store: PausedStore) -> None:
-    paused_store.save("no record")
+    paused_store.save("not a record")
     paused_store.claim(1)
     FileResumeStore("x", durability="hope")
     samples.nothing()
@@ -105,18 +105,18 @@ class TestStore(PausedSuite):
 """
 
 FILES = {
-    "test_right.py": RIGHT,
-    "test_wrong.py": WRONG,
-    "test_right_suite.py": RIGHT_SUITE,
-    "test_wrong_suite.py": WRONG_SUITE,
+    "right.py": (RIGHT, []),
+    "wrong.py": (WRONG, ["5", "6", "7", "8"]),
+    "right_suite.py": (RIGHT_SUITE, []),
+    "wrong_suite.py": (WRONG_SUITE, ["5", "6"]),
 }
 
 
 @pytest.fixture(scope="module")
-def told(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
-    """Give the complaints of mypy about files that are right and files that are wrong."""
+def errors(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
+    """Return the errors that mypy finds in all files."""
     folder = tmp_path_factory.mktemp("typing")
-    for name, text in FILES.items():
+    for name, (text, _) in FILES.items():
         Path(folder, name).write_text(text)
     command = [sys.executable, "-m", "mypy", "--strict", "--config-file=", *FILES]
     result = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
@@ -124,21 +124,6 @@ def told(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
     return [line for line in result.stdout.splitlines() if ": error: " in line]
 
 
-def _lines(told: list[str], name: str) -> list[str]:
-    return [line.split(":")[1] for line in told if line.startswith(f"{name}:")]
-
-
-def test_right_use_of_every_public_name_passes(told: list[str]) -> None:
-    assert _lines(told, "test_right.py") == []
-
-
-def test_wrong_use_is_found(told: list[str]) -> None:
-    assert _lines(told, "test_wrong.py") == ["5", "6", "7", "8"]
-
-
-def test_a_suite_may_say_what_it_opens(told: list[str]) -> None:
-    assert _lines(told, "test_right_suite.py") == []
-
-
-def test_wrong_settings_of_a_suite_are_found(told: list[str]) -> None:
-    assert _lines(told, "test_wrong_suite.py") == ["5", "6"]
+@pytest.mark.parametrize("name", FILES)
+def test_wrong_use_is_found_and_right_use_passes(errors: list[str], name: str) -> None:
+    assert [line.split(":")[1] for line in errors if line.startswith(f"{name}:")] == FILES[name][1]

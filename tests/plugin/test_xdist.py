@@ -1,4 +1,4 @@
-"""The store fixtures in several processes at once."""
+"""The store fixtures under pytest-xdist."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def test_stores_work_under_xdist(pytester: pytest.Pytester) -> None:
     result.assert_outcomes(passed=8)
 
 
-def test_a_wrong_option_is_told_once(pytester: pytest.Pytester) -> None:
+def test_a_wrong_option_is_reported_once(pytester: pytest.Pytester) -> None:
     pytester.makepyfile("def test_it(paused_store): pass")
     result = pytester.runpytest_subprocess("-n", "2", "--wfstate-backends=redish", "-p", "no:asyncio", "-p", "no:anyio")
     assert result.ret == pytest.ExitCode.USAGE_ERROR

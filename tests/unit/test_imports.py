@@ -24,13 +24,13 @@ MAY_IMPORT = {
     "oracle": BASE,
     "faults": {"errors"},
     "engine": BASE | {"specs", "oracle", "faults"},
-    "labs": BASE | {"specs", "oracle", "faults", "engine"},
+    "labs": BASE | {"stores", "specs", "oracle", "faults", "engine"},
     "suites": BASE | {"stores", "specs", "oracle", "faults", "engine", "labs"},
     "zoo": BASE | {"stores", "suites"},
-    "report": BASE | {"faults", "labs", "suites"},
+    "report": {"faults", "suites"},
     "__init__": BASE | {"stores", "faults", "labs"},
-    "plugin": {"__init__", "samples", "faults", "labs", "suites", "report"},
-    "cli": {"errors", "faults", "suites", "zoo", "report"},
+    "plugin": {"samples", "stores", "faults", "labs", "suites", "report"},
+    "cli": {"errors", "stores", "faults", "suites", "zoo", "report"},
     "__main__": {"cli"},
 }
 

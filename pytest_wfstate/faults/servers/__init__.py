@@ -1,7 +1,7 @@
-"""Servers that the tests own: PostgreSQL and Redis on loopback, killed and started again at will.
+"""Servers that the tests own: PostgreSQL and Redis on loopback, killed and restarted at will.
 
-What survives a kill has survived the death of a process. The operating system lives on and keeps what was written, so
-nothing is shown of a power cut.
+Surviving a kill proves that a store survives the death of a process, not a power cut: the operating system keeps
+running, and with it everything that was written.
 """
 
 from pytest_wfstate.faults.servers.base import CannotStart, Server

@@ -1,4 +1,4 @@
-"""What servers of every kind share: a folder, a port, a password, and how they are started and ended."""
+"""What all servers share: a folder, a port, a password, and how they are started and stopped."""
 
 from __future__ import annotations
 
@@ -22,27 +22,26 @@ from pytest_wfstate.faults.real_clock import now
 from pytest_wfstate.faults.servers.process import PAUSE, Process
 
 HOST = "127.0.0.1"
-_PORTS = range(20_000, 32_000)  # systems take the ports of outgoing connections from above these
+_PORTS = range(20_000, 32_000)  # below those that systems use for outgoing connections
 _ROOM = 2**30
 _PATIENCE = 60.0
-"""Seconds for a server to start, or to end."""
+"""Seconds that a server may take to start, or to stop."""
 
 
 class CannotStart(WfstateError, OSError):
-    """A server that was found did not start."""
+    """A server is installed, but does not start."""
 
     __module__ = "pytest_wfstate"
 
 
 class Server:
-    """A server of the tests' own, on loopback, with all it keeps in a temporary folder.
+    """A server that the tests own, on loopback, with all its data in a temporary folder.
 
-    It is a context manager: started on entry; ended on exit, and its folder removed. If the tests are killed, it is
-    too. Whoever kills it starts it again: it is shared by all tests of the session.
+    It is a context manager that starts the server on entry; on exit it stops the server and removes the folder. If the
+    tests are killed, so is the server. All tests of a session share it, so a test that kills it restarts it.
 
-    Its folder is in memory where there is room, so that nobody waits for a disk: what a server had written when it was
-    killed, the operating system has. Only a power cut takes more, and of power cuts nothing is shown here. With
-    `on_disk` it is on the disk, as when it is measured.
+    The folder is in memory where there is room, which is faster than a disk. A kill loses nothing that was written
+    either way. With `on_disk` the folder is on the disk, for measurements.
     """
 
     title: ClassVar[str]
@@ -56,33 +55,33 @@ class Server:
         self._folder = Path(tempfile.mkdtemp(prefix=f"wfstate-{self.scheme}-", dir=base))
         self._folders = [self._folder]
         self._log = self._folder / "log"
-        self._password = secrets.token_hex()  # else every user of this machine could have it do what it may do
+        self._password = secrets.token_hex()  # or else every user of this machine could connect
         self._port = free_port()
         self._process: Process | None = None
         self._account: dict[str, Any] = {}
 
     @property
     def url(self) -> str:
-        """Where it listens, once it was started. It stays the same after a restart."""
+        """Where the server listens, once it has started. A restart does not change it."""
         return f"{self.scheme}://{self.user}:{self._password}@{HOST}:{self._port}/{self.database}"
 
     def kill(self) -> None:
-        """End it by SIGKILL, its children too. Killing it again is no error."""
+        """Kill the server and its children by SIGKILL. Idempotent."""
         if self._process is not None:
             self._process.kill()
             self._process = None
 
     def stop(self) -> None:
-        """End it in good order. Stopping it again, or once it was killed, is no error."""
+        """Shut the server down cleanly. Idempotent, also after a kill."""
         if self._process is not None:
             self._process.end(self.end_signal, _PATIENCE)
             self._process = None
 
     def restart(self) -> None:
-        """Start it again, on what it has kept and at the same URL. If it still runs it is stopped first.
+        """Start the server again, on the same data and at the same URL. Stop it first if it is running.
 
         Raises:
-            CannotStart: it did not.
+            CannotStart: it does not start.
         """
         self.stop()
         self._start()
@@ -102,25 +101,25 @@ class Server:
             shutil.rmtree(folder)
 
     def _prepare(self) -> None:
-        """Set up the folder, before the first start."""
+        """Set up the folder before the first start."""
 
     def _command(self) -> Sequence[str]:
         raise NotImplementedError
 
     def _is_ready(self, process: Process) -> bool:
-        """Tell whether it takes calls."""
+        """Whether the server accepts calls."""
         raise NotImplementedError
 
     def _environment(self) -> dict[str, str]:
         return dict(os.environ)
 
     def _start_where_free(self) -> None:
-        """Start it for the first time, at another port if somebody has taken its own since that was chosen."""
+        """Start the server for the first time, at another port if its own was taken meanwhile."""
         while True:
             try:
                 return self._start()
             except CannotStart as error:
-                if os.strerror(errno.EADDRINUSE) not in str(error):  # in what it shows of the server's log
+                if os.strerror(errno.EADDRINUSE) not in str(error):  # the message quotes the log
                     raise
                 self._port = free_port()
 
@@ -131,7 +130,7 @@ class Server:
             status = self._process.status()
             if status is not None:
                 self.kill()
-                raise self._failure(f"ended with status {status} while it started")
+                raise self._failure(f"exited with status {status} during start-up")
             if now() > deadline:
                 self.kill()
                 raise self._failure(f"was not ready after {_PATIENCE:g} s")
@@ -140,17 +139,17 @@ class Server:
     def _failure(self, what: str) -> CannotStart:
         lines = self._log.read_text(errors="replace").splitlines()
         return CannotStart(
-            f"{self.title} {what}. Its log ends with\n"
+            f"{self.title} {what}. The end of its log:\n"
             + "".join(f"    {line}\n" for line in lines[-10:])
-            + "Mend what it complains of, or give the URL of a server that runs."
+            + "Fix what it reports, or give the URL of a running server."
         )
 
 
 def free_port() -> int:
-    """Find a port that nobody listens on, each process of xdist another one whatever seeds its random numbers."""
+    """Return a port that is not in use. It is random even if a test seeds `random`, so xdist workers differ."""
     ports = random.SystemRandom()
     while True:
         port = ports.choice(_PORTS)
-        with socket.socket() as one, contextlib.suppress(OSError):
-            one.bind((HOST, port))
+        with socket.socket() as probe, contextlib.suppress(OSError):
+            probe.bind((HOST, port))
             return port

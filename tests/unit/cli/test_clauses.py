@@ -1,13 +1,16 @@
-"""The document that lists the clauses is what the command prints."""
+"""`wfstate clauses`, and the documents that show what it prints."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
-from pytest_wfstate.cli.check import all_clauses
-from pytest_wfstate.cli.clauses import clause_document
+import pytest
+
+from pytest_wfstate.cli.clauses import all_clauses, clause_document
+from pytest_wfstate.cli.main import main
 from pytest_wfstate.report.scorecard import Item, Row, scorecard
 from pytest_wfstate.suites import SUITES
+from tests.unit.cli.conftest import cells
 
 ROOT = Path(__file__).parents[3]
 
@@ -20,13 +23,22 @@ def test_the_document_lists_every_clause() -> None:
 def test_the_scorecard_in_the_readme_counts_every_clause() -> None:
     stores = {f"{name}.file": all_clauses(name) for name in SUITES}
     rows = [
-        Row(name, [Item(name, one.id, one.level, "passed") for one in found if one.fault != "server"])
-        for name, found in stores.items()
+        Row(name, [Item(name, clause.id, clause.level, "passed") for clause in clauses if clause.fault != "server"])
+        for name, clauses in stores.items()
     ]
     assert f"```text\n{scorecard(rows)}\n```" in (ROOT / "README.md").read_text()
 
 
 def test_a_clause_has_an_id_of_its_own_and_a_sentence() -> None:
-    found = all_clauses()
-    assert len({clause.id for clause in found}) == len(found)
-    assert all(clause.promise[0].isupper() and clause.promise.endswith(".") for clause in found)
+    clauses = all_clauses()
+    assert len({clause.id for clause in clauses}) == len(clauses)
+    assert all(clause.promise[0].isupper() and clause.promise.endswith(".") for clause in clauses)
+
+
+@pytest.mark.parametrize("contract", [*SUITES, None])
+def test_clauses_are_listed_with_level_fault_and_promise(
+    capsys: pytest.CaptureFixture[str], contract: str | None
+) -> None:
+    assert main(["clauses", *([contract] if contract else [])]) == 0
+    expected = [[clause.id, clause.level, clause.fault, clause.promise] for clause in all_clauses(contract)]
+    assert [cells(line) for line in capsys.readouterr().out.splitlines()] == expected

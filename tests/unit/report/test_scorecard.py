@@ -1,4 +1,4 @@
-"""The scorecard counts honestly: what was not seen to hold is never counted as if it had been."""
+"""The scorecard counts honestly: a clause that was not seen to hold is never counted as kept."""
 
 from __future__ import annotations
 
@@ -34,24 +34,24 @@ def test_a_table_is_aligned_and_its_notes_follow() -> None:
     ]
 
 
-def test_what_a_pass_went_without_is_told() -> None:
+def test_a_note_names_what_a_pass_did_without() -> None:
     row = Row(
         "store", [Item("TestStore", "a.b.c", "core", "passed", left_out=("not offered: no list",), is_bounded=True)]
     )
     assert row.notes() == [
-        "1 passed without a part: not offered: no list",
-        "1 explorations were cut off by a bound: a larger --profile goes on",
+        "1 passed in part: not offered: no list",
+        "a bound cut off 1 of the explorations: a larger --profile tries more",
     ]
 
 
-def test_what_a_pass_does_not_show_is_told() -> None:
+def test_a_note_names_what_a_pass_does_not_prove() -> None:
     limit = "a killed server shows the death of a process, not a power cut"
     row = Row("store", [Item("TestStore", "a.b.c", "core", result, limits=(limit,)) for result in ("passed", "failed")])
     assert row.notes() == [limit]
     assert row.in_a_line() == f"store: core 1/2; 1 failed; {limit}"
 
 
-def test_only_what_was_seen_to_hold_is_clean() -> None:
+def test_only_clauses_seen_to_hold_are_clean() -> None:
     assert Row("store", [item("passed"), item("not offered"), item("known")]).is_clean
     assert not Row("store", [item("passed"), item("failed")]).is_clean
     assert not Row("store", [item("passed"), item("not measured")]).is_clean
@@ -59,25 +59,27 @@ def test_only_what_was_seen_to_hold_is_clean() -> None:
     assert not Row("store", []).is_clean
 
 
-def test_a_test_that_is_no_clause_can_fail_too() -> None:
+def test_a_test_that_is_not_a_clause_can_fail_too() -> None:
     row = Row("store", [item("passed"), item("failed", level="", text="it is not whole", clause="test_suite_is_whole")])
     assert row.cells()[1:5] == ("1/1", "-", "-", "1")
     assert violations([row]) == "--- store: test_suite_is_whole fails ---\nit is not whole\n"
 
 
-def test_in_a_line_there_is_only_what_there_is() -> None:
+def test_a_line_has_no_count_of_0() -> None:
     assert Row("TestStore", [item("passed")]).in_a_line() == "TestStore: core 1/1"
-    row = Row("TestStore", [item("known"), Item("TestStore", "x", "", "passed", forgets=("prompt",))], 2)
-    assert row.in_a_line() == "TestStore: core 0/1; 1 known to fail, 2 not asked; not compared: prompt"
+    row = Row("TestStore", [item("known"), item("does not apply"), Item("", "x", "", "passed", forgets=("prompt",))], 2)
+    assert row.in_a_line() == (
+        "TestStore: core 0/1; 1 known to fail, 1 not applicable, 2 not asked; not compared: prompt"
+    )
 
 
-def test_rows_are_by_suite_and_one_of_which_nothing_is_asked_has_one() -> None:
+def test_every_suite_has_a_row_even_if_nothing_is_asked_of_it() -> None:
     rows = rows_of([item("passed", suite="TestA"), item("failed", suite="TestA")], {"TestB": 5})
     assert {row.name: (len(row.items), row.not_asked) for row in rows} == {"TestA": (2, 0), "TestB": (0, 5)}
 
 
 def test_an_item_is_read_from_properties_and_the_last_result_counts() -> None:
-    """A teardown that fails is a failure, whatever the test came to."""
+    """A teardown that fails is a failure, whatever the test itself did."""
     pairs = [
         ("wfstate_clause", "a.b.c"),
         ("wfstate_level", "safe"),

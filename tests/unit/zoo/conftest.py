@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from pytest_wfstate.cli.check import all_clauses
+from pytest_wfstate.cli.clauses import all_clauses
 from pytest_wfstate.faults.bounds import PROFILES
 from pytest_wfstate.suites import SUITES
 from pytest_wfstate.zoo import KNOWN_BAD_STORES

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from pytest_wfstate.cli.check import all_clauses
+from pytest_wfstate.cli.clauses import all_clauses
 from pytest_wfstate.cli.zoo import BY_CHANCE
 from pytest_wfstate.suites import SUITES, Suite
 from pytest_wfstate.suites.clauses import clauses

