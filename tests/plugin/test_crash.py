@@ -194,7 +194,7 @@ class TestOptions:
         result = run(*([f"--wfstate-{name}=big"] if where == "option" else []))
         assert result.ret == pytest.ExitCode.USAGE_ERROR
         source = f"--wfstate-{name}" if where == "option" else f"the ini setting wfstate_{name}"
-        assert f"{source} is 'big', which is unknown. Choose among: {known}." in result.stderr.str()
+        assert f"{source} is 'big', which is unknown. Choose from: {known}." in result.stderr.str()
 
 
 class TestUnmeasured:

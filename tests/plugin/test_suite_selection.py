@@ -152,5 +152,5 @@ def test_a_timeout_is_a_number_of_seconds(pytester: pytest.Pytester, run: Run, v
     result = run(f"--wfstate-timeout={value}")
     assert result.ret == pytest.ExitCode.USAGE_ERROR
     assert result.stderr.str().startswith(
-        f"ERROR: --wfstate-timeout is {value!r}, which is no number of seconds above 0."
+        f"ERROR: --wfstate-timeout is {value!r}, which is not a positive number of seconds."
     )

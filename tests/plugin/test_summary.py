@@ -65,7 +65,7 @@ import os
 
 import pytest
 from pytest_wfstate.faults.crash import budget
-from pytest_wfstate.report import explorations
+from pytest_wfstate.report import progress
 
 TICK = 0.02
 
@@ -80,7 +80,7 @@ def clock(monkeypatch):
         return time[0]
 
     monkeypatch.setattr(budget, "now", now)
-    monkeypatch.setattr(explorations, "now", now)
+    monkeypatch.setattr(progress, "now", now)
 
 
 @pytest.mark.parametrize("number", [1, 2])

@@ -14,7 +14,7 @@ from pytest_wfstate.faults.race.report import RaceBug
 from pytest_wfstate.labs.race import Race
 from pytest_wfstate.labs.storm import Medium
 from pytest_wfstate.stores.file import FilePausedStore
-from tests.unit.suites.homes import Memories
+from tests.unit.suites.homes import MemoryStores
 
 STORES = {
     "effects": "EffectStore",
@@ -40,7 +40,7 @@ def sqlite_store(name: str) -> Callable[[Path], Any]:
 
 
 def memory_store(name: str) -> Callable[[Path], Any]:
-    memories: Memories[Any] = Memories(getattr(pytest_wfstate, f"Memory{name}"))
+    memories: MemoryStores[Any] = MemoryStores(getattr(pytest_wfstate, f"Memory{name}"))
     return lambda home: memories[home].handle()
 
 
