@@ -80,6 +80,13 @@ def test_an_example_fails_with_the_output_shown(pytester: pytest.Pytester, block
     assert [DURATION.sub("in 0 s", BUG.sub("", line)).rstrip() for line in error] == expected
 
 
+def test_the_fix_in_the_readme_works(pytester: pytest.Pytester) -> None:
+    (fix,) = re.findall(r"^With `(os\.fsync.*)` after the rename, the test", DOCUMENTS[0].read_text(), re.MULTILINE)
+    fixed, renames = re.subn(r"^( *)(os\.replace.*)$", rf"\1\2; {fix}", TESTS[0].code, flags=re.MULTILINE)
+    assert renames == 1
+    run(pytester, TESTS[0]._replace(code=fixed)).assert_outcomes(passed=1)
+
+
 @examples([block for block in TESTS if block.output and "Suite):" in block.code])
 def test_a_suite_fails_with_the_output_shown(pytester: pytest.Pytester, block: Block) -> None:
     """The document shows part of the output, in order."""
