@@ -11,7 +11,6 @@ from __future__ import annotations
 import argparse
 import ast
 import sys
-from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
@@ -66,23 +65,30 @@ def _defers(node: ast.AST) -> bool:
     return isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef))
 
 
-def room_of(module: str, below: str = "pytest_wfstate") -> str:
-    """Return the room directly below a package that a module is in: its folder or file, or `__init__`."""
-    return [*module.removeprefix(below).removeprefix(".").split("."), ""][0] or "__init__"
+def room_of(module: str, below: str = PACKAGE.name) -> str:
+    """Return the room that a module is in: a folder or file of the package. Files of a sub-package are one room."""
+    name = [*module.removeprefix(below).removeprefix(".").split("."), ""][0]
+    if below == PACKAGE.name:
+        return name or "__init__"
+    return name if name and (ROOT / below.replace(".", "/") / name).is_dir() else "root"
 
 
-def graph(below: str = "pytest_wfstate") -> Graph:
-    """Return the import graph of the rooms directly below a package."""
-    folder = ROOT / below.replace(".", "/")
-    found: dict[str, dict[str, bool]] = defaultdict(dict)
-    for file in sorted(folder.rglob("*.py")):
-        own = file.relative_to(folder).parts[0].removesuffix(".py")
+def module_of(file: Path) -> str:
+    """Return the dotted name of a file of the package."""
+    return ".".join(file.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
+
+
+def graph(below: str = PACKAGE.name) -> Graph:
+    """Return the import graph of the rooms of a package."""
+    edges: dict[str, dict[str, bool]] = {}
+    for file in sorted((ROOT / below.replace(".", "/")).rglob("*.py")):
+        room = room_of(module_of(file), below)
+        imported = edges.setdefault(room, {})
         for module, is_lazy in imports(file):
             other = room_of(module, below)
-            if (module == below or module.startswith(below + ".")) and other != own:
-                found[own][other] = found[own].get(other, True) and is_lazy
-        found.setdefault(own, {})
-    return found
+            if f"{module}.".startswith(f"{below}.") and other != room:
+                imported[other] = imported.get(other, True) and is_lazy
+    return edges
 
 
 def layers(edges: Graph) -> list[list[str]]:
@@ -109,8 +115,8 @@ def render(edges: Graph) -> str:
 
 def section() -> str:
     """Return what stands between the markers in the document."""
-    rooms, faults = render(graph()), render(graph("pytest_wfstate.faults"))
-    return f"```text\n{rooms}\n```\n\nInside `faults/`:\n\n```text\n{faults}\n```\n"
+    rooms, faults = render(graph()), render(graph(f"{PACKAGE.name}.faults"))
+    return f"```text\n{rooms}\n```\n\nInside `faults/`, where `root` is its own files:\n\n```text\n{faults}\n```\n"
 
 
 def written(document: str) -> str:

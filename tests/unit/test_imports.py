@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 from docs import import_graph
-from docs.import_graph import PACKAGE
+from docs.import_graph import PACKAGE, module_of, room_of
 
 FILES = [path.relative_to(PACKAGE) for path in sorted(PACKAGE.rglob("*.py"))]
 
-# What each part, a folder or a file of the package, may import beside itself. A new part needs a line here.
+# What each room, a folder or a file of the package, may import besides itself. A new room needs a line here.
 BASE = {"errors", "contracts", "samples"}
 MAY_IMPORT = {
     "errors": set[str](),
@@ -33,7 +33,7 @@ MAY_IMPORT = {
     "__main__": {"cli"},
 }
 
-# The same for the sub-packages of faults. The modules at its root, one part together, import no sub-package.
+# The same for the sub-packages of faults. Its own files are one room, and import no sub-package.
 FAULTS_MAY_IMPORT = {
     "root": set[str](),
     "trace": {"root"},
@@ -50,24 +50,19 @@ def imports(file: Path) -> Iterator[str]:
     return (module for module, _ in import_graph.imports(PACKAGE / file))
 
 
-@pytest.mark.parametrize("file", FILES, ids=str)
-def test_imports_point_one_way(file: Path) -> None:
-    own = file.parts[0].removesuffix(".py")
-    assert own in MAY_IMPORT, "add a line to MAY_IMPORT"
-    assert {import_graph.room_of(module) for module in imports(file)} <= MAY_IMPORT[own] | {own}
+RULES = [
+    pytest.param(below, rules, file, id=f"{below}-{file}")
+    for below, rules in [("pytest_wfstate", MAY_IMPORT), ("pytest_wfstate.faults", FAULTS_MAY_IMPORT)]
+    for file in FILES
+    if module_of(PACKAGE / file).startswith(below)
+]
 
 
-def part_of_faults(module: str) -> str:
-    name = [*module.split("."), ""][2]
-    return name if (PACKAGE / "faults" / name).is_dir() and name else "root"
-
-
-@pytest.mark.parametrize("file", [file for file in FILES if file.parts[0] == "faults"], ids=str)
-def test_imports_inside_faults_point_one_way(file: Path) -> None:
-    own = part_of_faults(dotted(file))
-    imported = {part_of_faults(module) for module in imports(file) if part(module) == "faults"}
-    assert own in FAULTS_MAY_IMPORT, "add a line to FAULTS_MAY_IMPORT"
-    assert imported <= FAULTS_MAY_IMPORT[own] | {own}
+@pytest.mark.parametrize(("below", "rules", "file"), RULES)
+def test_imports_point_one_way(below: str, rules: dict[str, set[str]], file: Path) -> None:
+    own = room_of(module_of(PACKAGE / file), below)
+    assert own in rules, "add a line to the rules"
+    assert {room_of(module, below) for module in imports(file) if module.startswith(below)} <= rules[own] | {own}
 
 
 @pytest.mark.parametrize("rules", [MAY_IMPORT, FAULTS_MAY_IMPORT], ids=["package", "faults"])
