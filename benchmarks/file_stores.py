@@ -1,8 +1,8 @@
-"""How fast the file stores are, each number as a ratio to what it is compared with in the same run.
+"""Measure the file stores, each as a ratio to a baseline in the same run.
 
     python benchmarks/file_stores.py [--home DIR]
 
-DIR should be on a real disk: where fsync costs nothing, the last table says nothing. The second one needs room for
+DIR should be on a real disk: where fsync is free, the last table is meaningless. The second table needs room for
 200,000 small files. Exits 1 if a ratio is above its limit.
 """
 
@@ -37,7 +37,7 @@ BLOCKS, SAVES = 30, 20
 
 
 class Row(NamedTuple):
-    """One comparison, in microseconds a call."""
+    """One comparison, in microseconds per call."""
 
     what: str
     base: float
@@ -46,7 +46,7 @@ class Row(NamedTuple):
 
     @property
     def ratio(self) -> float:
-        """How many times as long ours takes."""
+        """Our time divided by the baseline's."""
         return self.ours / self.base
 
     def __str__(self) -> str:
@@ -55,7 +55,7 @@ class Row(NamedTuple):
 
 
 def timed(calls: list[Callable[[], object]]) -> float:
-    """Give the microseconds that one of the calls takes."""
+    """Return the microseconds per call."""
     start = time.perf_counter()
     for call in calls:
         call()
@@ -63,7 +63,7 @@ def timed(calls: list[Callable[[], object]]) -> float:
 
 
 async def grow(change: Callable[[int], Awaitable[object]]) -> tuple[float, float]:
-    """Give what one of the first changes of a long run takes, and what one of the last."""
+    """Return the time of one of the first changes of a long run, and of one of the last."""
     parts = []
     for first in range(0, CHANGES, PART):
         start = time.perf_counter()
@@ -74,13 +74,13 @@ async def grow(change: Callable[[int], Awaitable[object]]) -> tuple[float, float
 
 
 def growth(what: str, changes: Callable[[int], Callable[[int], Awaitable[object]]]) -> Row:
-    """Compare the last changes of a long run with its first: the best of several rounds, as noise only adds."""
+    """Compare the last changes of a long run with its first: the best of several rounds, since noise only adds."""
     rounds = [asyncio.run(grow(changes(n))) for n in range(ROUNDS)]
     return Row(what, *(min(column) for column in zip(*rounds, strict=True)))
 
 
 def growths(home: Path) -> list[Row]:
-    """Let runs of each journal grow long. Without fsync, which would hide what the store itself costs."""
+    """Grow a long run in each journal, without fsync, which would hide the cost of the store itself."""
     effects = FileEffectStore(home / "effects", "process")
     runs = FileRunStore(home / "runs", "process")
     snapshots = FileSnapshotStore(home / "snapshots", "process")
@@ -98,7 +98,7 @@ def growths(home: Path) -> list[Row]:
 
 
 class Crowd:
-    """Stores that hold many runs, and a few of these to ask for, spread over all of them."""
+    """Stores with many runs, and a few of them to query, spread evenly."""
 
     def __init__(self, home: Path, size: int) -> None:
         self._paused = FilePausedStore(home / f"paused-{size}", "process")
@@ -110,7 +110,7 @@ class Crowd:
         self._picked = [f"run-{n:06}" for n in range(0, size, size // PICKED)]
 
     def claim(self) -> float:
-        """Claim the few, and then make them as they were."""
+        """Claim the few, then restore them."""
         took = timed([functools.partial(self._paused.claim, run) for run in self._picked])
         self._paused.recover_orphaned()
         return took
@@ -120,13 +120,13 @@ class Crowd:
         return timed([functools.partial(self._paused.load, run) for run in self._picked])
 
     def latest(self) -> float:
-        """Ask for the latest snapshots of the few, through a handle that has read none of them."""
+        """Read the latest snapshots of the few, through a handle that has not read them before."""
         snapshots = as_sync(FileSnapshotStore(self._home, "process"))
         return timed([functools.partial(snapshots.latest, "wf", run) for run in self._picked])
 
 
 def crowds(home: Path) -> list[Row]:
-    """Compare calls among many runs with the same among few, in turns. Without fsync."""
+    """Compare calls among many runs with calls among few, alternating and without fsync."""
     few, many = Crowd(home, FEW), Crowd(home, MANY)
 
     def row(what: str, call: Callable[[Crowd], float]) -> Row:
@@ -138,7 +138,7 @@ def crowds(home: Path) -> list[Row]:
 
 
 def bare(home: Path, data: bytes) -> None:
-    """Replace a file durably, with nothing around it."""
+    """Replace a file durably, and nothing else."""
     tmp = home / "bare.json.tmp"
     fd = os.open(tmp, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o666)
     os.write(fd, data)
@@ -151,7 +151,7 @@ def bare(home: Path, data: bytes) -> None:
 
 
 def against_bare(what: str, home: Path, save: Callable[[], object], file: Path) -> Row:
-    """Compare a save with the bare sequence of the same bytes, in turns, so that noise hits both."""
+    """Compare a save with the bare sequence on the same bytes, alternating, so that noise hits both."""
     home.mkdir()
     save()
     data = file.read_bytes()
@@ -173,13 +173,13 @@ def saves(home: Path) -> list[Row]:
 
 def table(title: str, base: str, ours: str, rows: list[Row]) -> None:
     """Print a comparison."""
-    print(f"\n{title}\n{'microseconds a call':<28} {base:>9} {ours:>9} {'ratio':>7}")
+    print(f"\n{title}\n{'microseconds per call':<28} {base:>9} {ours:>9} {'ratio':>7}")
     for row in rows:
         print(row)
 
 
 def main() -> int:
-    """Measure everything below a folder that is removed again."""
+    """Measure everything in a temporary folder."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--home", type=Path, default=Path.cwd(), help="a folder on a real disk (default: this one)")
     with tempfile.TemporaryDirectory(dir=parser.parse_args().home) as folder:

@@ -1,6 +1,6 @@
-"""Two stores of notes, and a process that saves notes until it dies: the subjects of `crash_states.py`.
+"""Two stores of notes, and a process that saves notes until it is killed: the subjects of `crash_states.py`.
 
-It imports nothing that it does not need, so that starting the process that dies costs as little as it can.
+It imports only what it needs, so that starting the process costs as little as possible.
 """
 
 from __future__ import annotations
@@ -17,19 +17,19 @@ from typing import Protocol
 
 
 class Store(Protocol):
-    """Saves a note, and loads the last one."""
+    """Save a note, and load the last one."""
 
     notes: int
-    """How many are saved."""
+    """The number of notes to save."""
 
     def save(self, number: int) -> None:
-        """Save a note for good."""
+        """Save a note durably."""
 
     def load(self) -> int:
-        """Give the last note, 0 if there is none."""
+        """Return the last note, or 0 if there is none."""
 
     def close(self) -> None:
-        """Let go of it."""
+        """Close the store."""
 
 
 class JsonStore:
@@ -42,7 +42,7 @@ class JsonStore:
         self._file = home / "note.json"
 
     def save(self, number: int) -> None:
-        """Save a note for good."""
+        """Save a note durably."""
         tmp = self._home / "note.tmp"
         with open(tmp, "w") as file:
             json.dump({"number": number, "text": "x" * 6000}, file)
@@ -54,14 +54,14 @@ class JsonStore:
         os.close(fd)
 
     def load(self) -> int:
-        """Give the last note, 0 if there is none."""
+        """Return the last note, or 0 if there is none."""
         try:
             return int(json.loads(self._file.read_text())["number"])
         except FileNotFoundError:
             return 0
 
     def close(self) -> None:
-        """Let go of it."""
+        """Close the store."""
 
 
 class SqliteStore:
@@ -76,16 +76,16 @@ class SqliteStore:
         self._db.execute("create table if not exists notes (number, text)")
 
     def save(self, number: int) -> None:
-        """Save a note for good."""
+        """Save a note durably."""
         self._db.execute("insert into notes values (?, ?)", (number, "x" * 600))
 
     def load(self) -> int:
-        """Give the last note, 0 if there is none."""
+        """Return the last note, or 0 if there is none."""
         (number,) = self._db.execute("select max(number) from notes").fetchone()
         return number or 0
 
     def close(self) -> None:
-        """Let go of it."""
+        """Close the store."""
         self._db.close()
 
 
@@ -93,7 +93,7 @@ STORES: dict[str, Callable[[Path], Store]] = {"JSON file": JsonStore, "SQLite": 
 
 
 def work(store: Store, saved: Callable[[int], None]) -> None:
-    """Save notes, and tell of each."""
+    """Save notes, and report each."""
     with contextlib.closing(store):
         for number in range(1, store.notes + 1):
             store.save(number)
@@ -101,7 +101,7 @@ def work(store: Store, saved: Callable[[int], None]) -> None:
 
 
 def die_at(point: int) -> Callable[[], None]:
-    """Give what is to be called at each point: it dies at one of them."""
+    """Return a function to call at each point: the process kills itself at one of them."""
     reached = iter(range(1, point + 1))
 
     def reach() -> None:
@@ -112,7 +112,7 @@ def die_at(point: int) -> Callable[[], None]:
 
 
 def before(reach: Callable[[], None], *names: str) -> None:
-    """Make the system calls of these names points, right before they are done."""
+    """Turn these system calls into points, right before they run."""
 
     def wrapped(function: Callable[..., object]) -> Callable[..., object]:
         def call(*args: object) -> object:
@@ -126,7 +126,7 @@ def before(reach: Callable[[], None], *names: str) -> None:
 
 
 def main(name: str, home: Path, point: int) -> None:
-    """Save notes and die at a point: a call of the file store, or a note of SQLite, whose calls Python does not see."""
+    """Save notes and die at a point: a system call of the file store, or a note of SQLite, whose calls are not seen."""
     reach = die_at(point)
     before(reach, "fsync", "replace")
 

@@ -1,10 +1,10 @@
-"""How fast the stores are: calls a second of every contract on every backend, and whether they stay as fast.
+"""Measure the stores: calls per second for every contract on every backend, and whether they slow down as they grow.
 
     python benchmarks/stores.py [--home DIR] [--url URL ...] [--quick]
 
-DIR should be on a real disk. Where stores grow large, those on files do not fsync (see file_stores.py). A URL is that
-of a PostgreSQL or Redis server, on which nothing is left behind; without any, servers are started that can be found.
---quick has a tenth of the changes and of the runs. Exits 1 if a ratio is above its limit.
+DIR should be on a real disk. File stores that grow large do not fsync (see file_stores.py). A URL is that of a
+PostgreSQL or Redis server, where nothing is left behind; without one, servers found on this machine are started.
+--quick makes a tenth of the changes and runs. Exits 1 if a ratio is above its limit.
 """
 
 from __future__ import annotations
@@ -33,27 +33,27 @@ from pytest_wfstate.faults.servers.redis import RedisServer
 
 LIMIT_OF_GROWTH, LIMIT_OF_CROWDS, LIMIT_OF_PEERS = 1.5, 2.0, 1.0
 CALLS, ROUNDS, BLOCKS, PICKED = 200, 3, 15, 50
-UNCOUNTED, TURNS = 1_000, 2_000
+UNCOUNTED, PAIRS = 1_000, 2_000
 FEW = 100
 CONTRACTS = ("EffectStore", "PausedStore", "ResumeStore", "SnapshotStore", "RunStore")
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Backend:
-    """Where stores are kept, and how one of a protocol is opened in a place of its own."""
+    """Where stores are kept, and how to open one in a place of its own."""
 
     name: str
     open: Callable[[str, str], Any]
     grown: Callable[[str, str], Any] | None = None
-    """Opens one that is to grow large, if that would take for ever otherwise."""
+    """Opens a store that will grow large, where the usual way would take too long."""
 
     def growing(self) -> Backend:
-        """Give the backend for stores that grow large."""
+        """Return the backend for stores that grow large."""
         return Backend(self.name, self.grown or self.open)
 
 
 class Row(NamedTuple):
-    """One comparison, in microseconds a call."""
+    """One comparison, in microseconds per call."""
 
     what: str
     base: float
@@ -62,7 +62,7 @@ class Row(NamedTuple):
 
     @property
     def ratio(self) -> float:
-        """How many times as long ours takes."""
+        """Our time divided by the baseline's."""
         return self.ours / self.base
 
     def __str__(self) -> str:
@@ -71,7 +71,7 @@ class Row(NamedTuple):
 
 
 def blocking(store: Any, method: str) -> Callable[..., Any]:
-    """Give a method without the thread that an async store does its work in: a switch of threads is not the store's."""
+    """Return a method without the thread of an async store: switching threads is not the store's cost."""
     inner = inspect.unwrap(getattr(type(store), method))
     if not inspect.iscoroutinefunction(inner):
         return functools.partial(inner, store)
@@ -79,7 +79,7 @@ def blocking(store: Any, method: str) -> Callable[..., Any]:
     def call(*args: Any) -> Any:
         coroutine = inner(store, *args)
         try:
-            coroutine.send(None)  # in memory there is nothing to wait for
+            coroutine.send(None)  # a memory store never waits
         except StopIteration as done:
             return done.value
         raise AssertionError(f"{method} waits for something")
@@ -88,18 +88,18 @@ def blocking(store: Any, method: str) -> Callable[..., Any]:
 
 
 def timed(call: Callable[[int], Any], numbers: range) -> float:
-    """Give the microseconds that one of the calls takes."""
+    """Return the microseconds per call."""
     start = time.perf_counter()
     for n in numbers:
         call(n)
     return (time.perf_counter() - start) / len(numbers) * 1e6
 
 
-# Calls a second
+# Calls per second
 
 
 def operations(backend: Backend) -> Iterator[tuple[str, Callable[[int], Any]]]:
-    """Give every method, as a call of a number. What a call needs, the one before it has left."""
+    """Yield every method as a call of a number. Each call needs what the one before it left."""
     stores = {protocol: backend.open(protocol, f"ops{uuid.uuid4().hex[:8]}") for protocol in CONTRACTS}
     for protocol, method, args in OPERATIONS:
         call = blocking(stores[protocol], method)
@@ -109,7 +109,7 @@ def operations(backend: Backend) -> Iterator[tuple[str, Callable[[int], Any]]]:
 
 
 def finish(store: Any) -> None:
-    """Leave no table on a server."""
+    """Drop the tables of a store on a server."""
     if hasattr(store, "drop"):
         store.drop()
     store.close()
@@ -144,9 +144,9 @@ OPERATIONS: list[tuple[str, str, Callable[[int], tuple[Any, ...]]]] = [
 
 
 def print_speeds(backends: list[Backend]) -> None:
-    """Print calls a second of every method on every backend."""
+    """Print the calls per second of every method on every backend."""
     columns = [{what: 1e6 / timed(call, range(CALLS)) for what, call in operations(backend)} for backend in backends]
-    print("\ncalls a second, each acknowledged when it is on disk" + " " * 4)
+    print("\ncalls per second, each acknowledged when it is on disk" + " " * 4)
     print(f"{'':<34}" + "".join(f"{backend.name:>10}" for backend in backends))
     for what in columns[0]:
         print(f"{what:<34}" + "".join(f"{column[what]:>10,.0f}" for column in columns))
@@ -156,7 +156,7 @@ def print_speeds(backends: list[Backend]) -> None:
 
 
 def growths(backend: Backend, changes: int) -> list[Row]:
-    """Compare the last changes of a long run with its first: the best of several rounds, as noise only adds."""
+    """Compare the last changes of a long run with its first: the best of several rounds, since noise only adds."""
     part = changes // 10
     rows = []
     for what, protocol, method, args in GROWING:
@@ -168,7 +168,7 @@ def growths(backend: Backend, changes: int) -> list[Row]:
             def call(n: int, method_of: Any = method_of, args: Any = args) -> Any:
                 return method_of(*args(n))
 
-            call(changes)  # tables are made, and statements compiled
+            call(changes)  # creates tables, compiles statements
             parts = [timed(call, range(first, first + part)) for first in range(0, changes, part)]
             rounds.append((parts[0], parts[-1]))
             finish(store)
@@ -185,7 +185,7 @@ GROWING: list[tuple[str, str, str, Callable[[int], tuple[Any, ...]]]] = [
 
 
 class Crowd:
-    """Stores that hold many runs, and a few of these to ask for, spread over all of them."""
+    """Stores with many runs, and a few of them to query, spread evenly."""
 
     def __init__(self, backend: Backend, size: int) -> None:
         place = f"crowd{uuid.uuid4().hex[:8]}"
@@ -197,7 +197,7 @@ class Crowd:
         self._step = size // PICKED
 
     def took(self, what: str) -> float:
-        """Make a call for each of the few, and then make them as they were."""
+        """Make a call for each of the few, then restore them."""
         store = self.snapshots if what == "latest" else self.paused
         call = blocking(store, what)
         args = ("wf",) if what == "latest" else ()
@@ -208,7 +208,7 @@ class Crowd:
 
 
 def crowds(backend: Backend, many: int) -> list[Row]:
-    """Compare calls among many runs with the same among few, in turns."""
+    """Compare calls among many runs with calls among few, alternating."""
     small, large = Crowd(backend, FEW), Crowd(backend, many)
     rows = []
     for what in ("claim", "load", "latest"):
@@ -225,14 +225,14 @@ def crowds(backend: Backend, many: int) -> list[Row]:
 
 
 def against_langgraph(home: Path) -> list[Row]:
-    """Compare the save of a snapshot in SQLite with what langgraph's savers take for the same values.
+    """Compare saving a snapshot in SQLite with langgraph's savers on the same values.
 
-    Each makes its record of the values, and saves it. They take turns, call by call: a disk is not as fast at one
-    moment as at another. The first turns do not count: tables are made in them, and logs grow to their size. Ours is
-    async. It is compared with their async saver as it is, and with their blocking one without its thread.
+    Each builds its record and saves it. Calls alternate, because the speed of a disk varies. The first rounds do not
+    count: they create tables and grow the logs. Our store is async: it is compared with their async saver as it is, and
+    with their blocking saver without its thread.
     """
     if importlib.util.find_spec("langgraph") is None:
-        print("\nlanggraph-checkpoint-sqlite is not installed: nothing to compare with")
+        print("\nlanggraph-checkpoint-sqlite is not installed: skipping the comparison")
         return []
     return [asyncio.run(_against_async_saver(home)), _against_saver(home)]
 
@@ -248,53 +248,53 @@ def _checkpoint(n: int) -> tuple[Any, ...]:
 async def _against_async_saver(home: Path) -> Row:
     from langgraph.checkpoint.sqlite.aio import AsyncSqliteSaver
 
-    turns = []
+    pairs = []
     async with (
         AsyncSqliteSaver.from_conn_string(str(home / "async-peer.db")) as peer,
         pytest_wfstate.SqlSnapshotStore(f"sqlite:///{home}/async-ours.db") as store,
     ):
-        for n in range(UNCOUNTED + TURNS):
+        for n in range(UNCOUNTED + PAIRS):
             start = time.perf_counter()
             await peer.aput(*_checkpoint(n))
             between = time.perf_counter()
             await store.save(samples.snapshot("a", n))
-            turns.append((between - start, time.perf_counter() - between))
-    return _compared("save, and langgraph's aput", turns)
+            pairs.append((between - start, time.perf_counter() - between))
+    return _compared("save, and langgraph's aput", pairs)
 
 
 def _against_saver(home: Path) -> Row:
     from langgraph.checkpoint.sqlite import SqliteSaver
 
-    turns = []
+    pairs = []
     with (
         SqliteSaver.from_conn_string(str(home / "peer.db")) as peer,
         pytest_wfstate.SqlSnapshotStore(f"sqlite:///{home}/ours.db") as store,
     ):
         save = blocking(store, "save")
-        for n in range(UNCOUNTED + TURNS):
+        for n in range(UNCOUNTED + PAIRS):
             start = time.perf_counter()
             peer.put(*_checkpoint(n))
             between = time.perf_counter()
             save(samples.snapshot("a", n))
-            turns.append((between - start, time.perf_counter() - between))
-    return _compared("save without its thread, and put", turns)
+            pairs.append((between - start, time.perf_counter() - between))
+    return _compared("save without its thread, and put", pairs)
 
 
-def _compared(what: str, turns: list[tuple[float, float]]) -> Row:
-    base, ours = (statistics.median(column) * 1e6 for column in zip(*turns[UNCOUNTED:], strict=True))
+def _compared(what: str, pairs: list[tuple[float, float]]) -> Row:
+    base, ours = (statistics.median(column) * 1e6 for column in zip(*pairs[UNCOUNTED:], strict=True))
     return Row(what, base, ours, LIMIT_OF_PEERS)
 
 
 def table(title: str, base: str, ours: str, rows: list[Row]) -> None:
     """Print a comparison."""
-    print(f"\n{title}\n{'microseconds a call':<34} {base:>9} {ours:>9} {'ratio':>7}")
+    print(f"\n{title}\n{'microseconds per call':<34} {base:>9} {ours:>9} {'ratio':>7}")
     for row in rows:
         print(row)
 
 
 @contextmanager
 def opened(home: Path, urls: list[str]) -> Iterator[list[Backend]]:
-    """Give the backends: those that need nothing, and the servers."""
+    """Yield the backends: those that need nothing, and the servers."""
 
     def store(name: str) -> Any:
         return getattr(pytest_wfstate, name)
@@ -308,7 +308,7 @@ def opened(home: Path, urls: list[str]) -> Iterator[list[Backend]]:
 
     run = f"bench{uuid.uuid4().hex[:8]}"
     with ExitStack() as ends:
-        found = urls or [ends.enter_context(server).url for server in own_servers()]
+        all_urls = urls or [ends.enter_context(server).url for server in own_servers()]
         for url in urls:
             ends.callback(leftovers.remove, url, [run])
         yield [
@@ -317,12 +317,12 @@ def opened(home: Path, urls: list[str]) -> Iterator[list[Backend]]:
             Backend(
                 "sqlite", lambda protocol, place: store(f"Sql{protocol}")(f"sqlite:///{home}/{place}/{protocol}.db")
             ),
-            *(Backend(url.partition(":")[0][:8], functools.partial(on_server, url)) for url in found),
+            *(Backend(url.partition(":")[0][:8], functools.partial(on_server, url)) for url in all_urls),
         ]
 
 
 def own_servers() -> Iterator[Server]:
-    """Give the servers that can be found. They bring every change to the disk before they acknowledge it."""
+    """Yield the servers found on this machine, set to acknowledge a change only once it is on disk."""
     kinds: list[type[PostgresServer | RedisServer]] = [PostgresServer, RedisServer]
     for kind in kinds:
         try:
@@ -332,7 +332,7 @@ def own_servers() -> Iterator[Server]:
 
 
 def main() -> int:
-    """Measure everything below a folder that is removed again."""
+    """Measure everything in a temporary folder."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--home", type=Path, default=Path.cwd(), help="a folder on a real disk (default: this one)")
     parser.add_argument("--url", action="append", default=[], help="a PostgreSQL or Redis server")
@@ -347,7 +347,7 @@ def main() -> int:
         table(f"one of several runs in the store, medians of {BLOCKS}", f"{FEW:,} runs", f"{many:,}", crowded)
         peers = against_langgraph(Path(folder))
         if peers:
-            table(f"SQLite, medians of {TURNS:,} turns", "langgraph", "ours", peers)
+            table(f"SQLite, medians of {PAIRS:,} pairs", "langgraph", "ours", peers)
     return int(any(row.ratio > row.limit for row in [*rows, *crowded, *peers]))
 
 

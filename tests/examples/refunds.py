@@ -1,4 +1,4 @@
-"""An agent that sends a refund, done right, and the ways to do it wrong that a test should find."""
+"""An agent that sends a refund correctly, and wrong ways to do it that a test should catch."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ TASK, USE, ORDER = "task-1", "use-1", "order-17"
 
 
 class FakeBank:
-    """A bank that pays, and that pays once for one idempotency key."""
+    """A bank that pays once per idempotency key."""
 
     def __init__(self) -> None:
         self.refunds: list[str] = []
@@ -35,7 +35,7 @@ async def is_done(store: EffectStore) -> bool:
 
 
 async def refund_agent(store: EffectStore, bank: FakeBank) -> None:
-    """Send the refund unless it was sent. A crash right after it is why the bank gets a key: it will be asked again."""
+    """Send the refund unless it was sent. The key covers a crash right after sending: the bank is then asked again."""
     if not await is_done(store):
         bank.refund(ORDER, key=USE)
         await store.mark_step_complete(TASK, USE, effect())
@@ -54,7 +54,7 @@ async def agent_that_marks_first(store: EffectStore, bank: FakeBank) -> None:
 
 
 class CarelessStore:
-    """An effect store of one's own: atomic by rename, as it seems."""
+    """A home-made effect store, atomic by rename, or so it seems."""
 
     def __init__(self, home: Path) -> None:
         self._file = home / "done.json"

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import ast
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-import pytest_wfstate
+from docs import import_graph
+from docs.import_graph import PACKAGE, module_of, room_of
 
-PACKAGE = Path(pytest_wfstate.__file__).parent
 FILES = [path.relative_to(PACKAGE) for path in sorted(PACKAGE.rglob("*.py"))]
 
-# What each part, a folder or a file of the package, may import beside itself. A new part needs a line here.
+# What each room, a folder or a file of the package, may import besides itself. A new room needs a line here.
 BASE = {"errors", "contracts", "samples"}
 MAY_IMPORT = {
     "errors": set[str](),
@@ -34,7 +33,7 @@ MAY_IMPORT = {
     "__main__": {"cli"},
 }
 
-# The same for the sub-packages of faults. The modules at its root, one part together, import no sub-package.
+# The same for the sub-packages of faults. Its own files are one room, and import no sub-package.
 FAULTS_MAY_IMPORT = {
     "root": set[str](),
     "trace": {"root"},
@@ -47,63 +46,23 @@ FAULTS_MAY_IMPORT = {
 }
 
 
-def part(module: str) -> str:
-    """Name the part of the package that `pytest_wfstate.<part>...` belongs to."""
-    return [*module.split("."), "__init__"][1]
-
-
-def own_part(file: Path) -> str:
-    return file.parts[0].removesuffix(".py")
-
-
-def dotted(file: Path) -> str:
-    return ".".join(["pytest_wfstate", *file.with_suffix("").parts]).removesuffix(".__init__")
-
-
 def imports(file: Path) -> Iterator[str]:
-    """Find the modules of this package that `file` imports: at the top, in functions, for types, and by name."""
-    for node in ast.walk(ast.parse((PACKAGE / file).read_text())):
-        if isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names if part_of_package(alias.name))
-        elif isinstance(node, ast.ImportFrom):
-            assert node.level == 0, f"{file} has a relative import"
-            if node.module == "pytest_wfstate":  # its parts, or public names out of its __init__
-                parts = {path.stem for path in PACKAGE.iterdir()}
-                yield from (
-                    f"pytest_wfstate.{alias.name}" if alias.name in parts else "pytest_wfstate" for alias in node.names
-                )
-            elif part_of_package(node.module or ""):
-                yield str(node.module)
-        elif isinstance(node, ast.Call) and ast.unparse(node.func).endswith("import_module"):
-            yield from (value for value in constants(node.args[0]) if part_of_package(value))
+    return (module for module, _ in import_graph.imports(PACKAGE / file))
 
 
-def part_of_package(module: str) -> bool:
-    return module.split(".")[0] == "pytest_wfstate"
+RULES = [
+    pytest.param(below, rules, file, id=f"{below}-{file}")
+    for below, rules in [("pytest_wfstate", MAY_IMPORT), ("pytest_wfstate.faults", FAULTS_MAY_IMPORT)]
+    for file in FILES
+    if module_of(PACKAGE / file).startswith(below)
+]
 
 
-def constants(node: ast.expr) -> list[str]:
-    return [str(part.value) for part in ast.walk(node) if isinstance(part, ast.Constant)]
-
-
-@pytest.mark.parametrize("file", FILES, ids=str)
-def test_imports_point_one_way(file: Path) -> None:
-    own = own_part(file)
-    assert own in MAY_IMPORT, "add a line to MAY_IMPORT"
-    assert {part(module) for module in imports(file)} <= MAY_IMPORT[own] | {own}
-
-
-def part_of_faults(module: str) -> str:
-    name = [*module.split("."), ""][2]
-    return name if (PACKAGE / "faults" / name).is_dir() and name else "root"
-
-
-@pytest.mark.parametrize("file", [file for file in FILES if file.parts[0] == "faults"], ids=str)
-def test_imports_inside_faults_point_one_way(file: Path) -> None:
-    own = part_of_faults(dotted(file))
-    imported = {part_of_faults(module) for module in imports(file) if part(module) == "faults"}
-    assert own in FAULTS_MAY_IMPORT, "add a line to FAULTS_MAY_IMPORT"
-    assert imported <= FAULTS_MAY_IMPORT[own] | {own}
+@pytest.mark.parametrize(("below", "rules", "file"), RULES)
+def test_imports_point_one_way(below: str, rules: dict[str, set[str]], file: Path) -> None:
+    own = room_of(module_of(PACKAGE / file), below)
+    assert own in rules, "add a line to the rules"
+    assert {room_of(module, below) for module in imports(file) if module.startswith(below)} <= rules[own] | {own}
 
 
 @pytest.mark.parametrize("rules", [MAY_IMPORT, FAULTS_MAY_IMPORT], ids=["package", "faults"])
@@ -126,22 +85,41 @@ def test_no_file_is_private() -> None:
     assert [str(file) for file in FILES if file.stem.startswith("_") and not file.stem.startswith("__")] == []
 
 
-def test_this_file_finds_every_kind_of_import(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tests.unit.test_imports.PACKAGE", tmp_path)
-    (tmp_path / "samples.py").touch()
-    (tmp_path / "every.py").write_text(
-        "import os, pytest_wfstate.errors\n"
-        "from pytest_wfstate import samples, InvalidId\n"
-        "from pytest_wfstate.stores.file import FileRunStore\n"
+def test_the_graph_in_the_document_is_up_to_date() -> None:
+    document = import_graph.DOCUMENT.read_text()
+    assert document == import_graph.written(document), "run: python docs/import_graph.py --write"
+
+
+def test_the_graph_finds_every_kind_of_import(tmp_path: Path) -> None:
+    (tmp_path / "package").mkdir()
+    (tmp_path / "package" / "samples.py").touch()
+    file = tmp_path / "package" / "every.py"
+    file.write_text(
+        "import os, package.errors\n"
+        "from package import samples, InvalidId\n"
+        "from package.stores.file import FileRunStore\n"
+        "if TYPE_CHECKING:\n"
+        "    from package.labs import Crash\n"
         "def later():\n"
-        "    import pytest_wfstate.plugin\n"
-        "    importlib.import_module(f'pytest_wfstate.contracts.{name}')\n"
+        "    import package.plugin\n"
+        "    importlib.import_module(f'package.contracts.{name}')\n"
     )
-    assert sorted(imports(Path("every.py"))) == [
-        "pytest_wfstate",
-        "pytest_wfstate.contracts.",
-        "pytest_wfstate.errors",
-        "pytest_wfstate.plugin",
-        "pytest_wfstate.samples",
-        "pytest_wfstate.stores.file",
+    assert sorted(import_graph.imports(file, tmp_path / "package")) == [
+        ("package", False),
+        ("package.contracts.", True),
+        ("package.errors", False),
+        ("package.labs", True),
+        ("package.plugin", True),
+        ("package.samples", False),
+        ("package.stores.file", False),
     ]
+
+
+def test_the_graph_shows_what_is_imported_lazily_and_sorts_rooms_from_the_bottom_up() -> None:
+    edges = {"top": {"bottom": False, "middle": True}, "middle": {"bottom": False}, "bottom": {}}
+    assert import_graph.render(edges) == "bottom  -\nmiddle  bottom\ntop     bottom (middle)"
+
+
+def test_a_circle_of_imports_has_no_graph() -> None:
+    with pytest.raises(ValueError, match="circle: a, b"):
+        import_graph.render({"a": {"b": False}, "b": {"a": True}, "c": {}})
