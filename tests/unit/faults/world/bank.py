@@ -8,7 +8,7 @@ from typing import Any, Self
 
 
 class Refused(Exception):
-    """An exception that cannot be made anew from what it shows."""
+    """An exception that cannot be rebuilt from its args."""
 
     def __init__(self, order: str, reason: str) -> None:
         super().__init__(f"{order}: {reason}")

@@ -63,10 +63,10 @@ class TestServer:
         seen: set[Any] = set()
         with serving(bank) as url:
             crash.explore(workload, check)
-        told = ("charge('a')",)
-        assert seen == {((), (), ()), (("a",), told, ()), (("a",), told, ("charged",))}
+        effects = ("charge('a')",)
+        assert seen == {((), (), ()), (("a",), effects, ()), (("a",), effects, ("charged",))}
 
-    def test_a_check_may_ask_it_too(self, crash: Crash, bank: Any) -> None:
+    def test_a_check_may_call_it_too(self, crash: Crash, bank: Any) -> None:
         def run(home: Path) -> None:
             if read(home) is None:
                 charge_by_http(url, "a")
@@ -79,7 +79,7 @@ class TestServer:
         with serving(bank) as url, pytest.raises(CrashBug, match=r"it died         after effect charge\('a'\)"):
             crash.explore(run, check)
 
-    def test_it_lives_on_when_the_process_is_killed(self, crash: Crash, bank: Any) -> None:
+    def test_it_survives_the_killed_process(self, crash: Crash, bank: Any) -> None:
         def workload(home: Path) -> None:
             charge_by_http(url, "a")
             save(home, "charged")
@@ -109,13 +109,13 @@ class TestKill:
     def test_keeps_what_the_child_did(self, crash: Crash, bank: Any) -> None:
         def workload(home: Path) -> None:
             assert bank.charge("a") == 1
-            crash.ack("told")
+            crash.ack("charged")
             save(home, "text")
             bank.charge("never")
 
         disk = crash.kill(workload, at=crash.before("rename"))
         assert bank.charges == ["a"]
-        assert (disk.effects, disk.acked) == (["charge('a')"], ["told"])
+        assert (disk.effects, disk.acked) == (["charge('a')"], ["charged"])
 
     def test_the_child_sees_it_as_it_is(self, crash: Crash, bank: Any) -> None:
         ledger, accounts = crash.world(["old"]), crash.world({"a": 1})
@@ -138,7 +138,7 @@ class TestKill:
         assert read(disk.home) == "all seen"
         assert disk.effects == ["charge('a')", "open = False", "new = 3", "append('new')", "['b'] = 2"]
 
-    def test_async_methods_are_async_there(self, crash: Crash, bank: Any) -> None:
+    def test_async_methods_are_async_in_the_child(self, crash: Crash, bank: Any) -> None:
         async def workload(home: Path) -> None:
             assert await bank.acharge("a") == 1
             save(home, "text")
@@ -156,7 +156,7 @@ class TestKill:
         assert read(disk.home) == "a: nothing to charge (a)"
         assert disk.effects == ["charge('a', amount=0) raised Refused"]
 
-    def test_local_classes_cross_over(self, crash: Crash) -> None:
+    def test_local_classes_can_be_passed(self, crash: Crash) -> None:
         class Order:
             def __init__(self, name: str) -> None:
                 self.name = name
@@ -186,7 +186,7 @@ class TestKill:
         assert [order.name for order in shop.orders] == ["tea"]
         assert [receipt.name for receipt in disk.acked] == ["receipt of tea"]
 
-    def test_what_cannot_cross_over_is_an_error_there(self, crash: Crash) -> None:
+    def test_what_cannot_be_passed_is_an_error_in_the_child(self, crash: Crash) -> None:
         class Source:
             def numbers(self) -> Iterator[int]:
                 return iter(lambda: 1, 2)
@@ -202,7 +202,7 @@ class TestKill:
         disk = crash.kill(workload, at=crash.after("rename"))
         assert "does not exist in this process" in str(read(disk.home))
 
-    def test_a_world_gives_itself_there_too(self, crash: Crash, bank: Any) -> None:
+    def test_a_world_that_returns_itself_is_the_same_world_there(self, crash: Crash, bank: Any) -> None:
         def workload(home: Path) -> None:
             with bank as inside:
                 inside.charge("a")

@@ -14,7 +14,7 @@ from tests.unit.faults.world.bank import Bank
 
 
 class TestState:
-    def test_is_put_back_in_place(self, crash: Crash) -> None:
+    def test_is_restored_in_place(self, crash: Crash) -> None:
         real = Bank()
         bank, charges = crash.world(real), real.charges
         seen = []
@@ -28,11 +28,11 @@ class TestState:
             bank.charge("by the check")
 
         crash.explore(workload, check)
-        assert {tuple(one) for pair in seen for one in pair} == {(), ("a",)}
-        assert all(one == other for one, other in seen)
+        assert {tuple(charges) for pair in seen for charges in pair} == {(), ("a",)}
+        assert all(by_object == by_list for by_object, by_list in seen)
 
-    def test_is_the_same_for_who_holds_the_object_itself(self, crash: Crash) -> None:
-        """In the fresh process, too, in which checks are run again, and in a child that is to be killed."""
+    def test_is_the_same_through_the_object_itself(self, crash: Crash) -> None:
+        """Also in the clean process in which checks are repeated, and in a child that is to be killed."""
         real = Bank()
         bank = crash.world(real)
 
@@ -49,7 +49,7 @@ class TestState:
         crash.explore(workload, check)
         assert read(crash.kill(workload, at=crash.after("rename")).home) == "['a']"
 
-    def test_what_came_later_is_gone(self, crash: Crash, bank: Any) -> None:
+    def test_later_attributes_are_removed(self, crash: Crash, bank: Any) -> None:
         def workload(home: Path) -> None:
             save(home, "text")
             bank.new = 1
@@ -59,7 +59,7 @@ class TestState:
         assert seen == {(0, False), (1, True)}
 
     def test_may_be_saved_and_loaded(self, crash: Crash, tmp_path: Path) -> None:
-        """A world whose state is elsewhere, here in a file."""
+        """The state of a world may be elsewhere, here in a file."""
         ledger = tmp_path / "ledger"
         ledger.write_text("")
 
@@ -91,20 +91,20 @@ class TestState:
         with pytest.raises(TypeError, match="got only one of save= and load="):
             crash.world([], **{only: lambda *_: None})
 
-    def test_that_cannot_be_copied_is_told_at_once(self, crash: Crash) -> None:
+    def test_that_cannot_be_copied_is_an_error_at_once(self, crash: Crash) -> None:
         bank = Bank()
         vars(bank)["script"] = (number for number in range(3))
         with pytest.raises(CannotCopy, match=r"cannot be copied: .*generator.*save=\.\.\., load=\.\.\."):
             crash.world(bank)
 
-    def test_of_an_object_without_a_dict_is_told_at_once(self, crash: Crash) -> None:
+    def test_of_an_object_without_a_dict_is_an_error_at_once(self, crash: Crash) -> None:
         class Slots:
             __slots__ = ("x",)
 
         with pytest.raises(CannotCopy, match="save="):
             crash.world(Slots())
 
-    def test_of_a_world_made_by_a_check_is_its_own(self, crash: Crash) -> None:
+    def test_of_a_world_created_by_a_check_is_its_own(self, crash: Crash) -> None:
         def check(_: Disk) -> None:
             ledger = crash.world([])
             ledger.append("x")
@@ -113,7 +113,7 @@ class TestState:
         crash.world([])
         assert crash.explore(lambda home: save(home, "text"), check, depth=2).verdict == "CLEAN"
 
-    def test_of_a_world_made_by_the_workload_is_left_alone(self, crash: Crash) -> None:
+    def test_of_a_world_created_by_the_workload_is_not_restored(self, crash: Crash) -> None:
         def workload(home: Path) -> None:
             save(home, "text")
             crash.world([]).append("x")

@@ -47,21 +47,21 @@ class TestEffects:
         with pytest.raises(CrashBug, match=r"effects         charge\('order-1', amount=5\)"):
             crash.explore(lambda home: agent(bank, home), check, model="kill")
 
-    def test_are_no_barrier(self, crash: Crash, bank: Any) -> None:
+    def test_are_not_barriers(self, crash: Crash, bank: Any) -> None:
         """What was written before an effect and not fsynced may be lost; the effect never is."""
 
         def workload(home: Path) -> None:
             write(home / "note", b"about to charge")
             bank.charge("a")
 
-        found = set()
+        seen = set()
 
         def check(disk: Disk) -> None:
-            found.add((read(disk.home), *bank.charges))
+            seen.add((read(disk.home), *bank.charges))
 
         crash.explore(workload, check)
-        assert (None, "a") in found
-        assert ("about to charge", "a") in found
+        assert (None, "a") in seen
+        assert ("about to charge", "a") in seen
         with pytest.raises(CrashBug):
             crash.explore(workload, lambda disk: _assert(not bank.charges or (disk.home / "note").exists()))
 
@@ -74,7 +74,7 @@ class TestEffects:
         with pytest.raises(CrashBug, match=rf"effects         charge\('a'\)   {line}"):
             crash.explore(workload, lambda disk: _assert(not disk.effects or read(disk.home) == "text"))
 
-    def test_that_raise_are_told_apart(self, crash: Crash, bank: Any) -> None:
+    def test_that_raise_name_the_exception(self, crash: Crash, bank: Any) -> None:
         def workload(home: Path) -> None:
             save(home, "text")
             with pytest.raises(Refused, match="order-1: nothing to charge"):
@@ -101,7 +101,7 @@ def _assert(condition: object) -> None:
 
 
 class TestTargets:
-    """What may be a world, and how what is done to it reads."""
+    """What may be a world, and how its effects are formatted."""
 
     @staticmethod
     def effects(crash: Crash, act: Callable[[], object]) -> list[str]:
@@ -152,7 +152,7 @@ class TestTargets:
     ) -> None:
         world = crash.world(copy.copy(target))
         wanted = change(copy.copy(target), value)
-        found = []
+        changed = []
 
         def workload(home: Path) -> None:
             assert change(world, value) is world
@@ -162,7 +162,7 @@ class TestTargets:
 
         def check(disk: Disk) -> None:
             effects.extend(disk.effects)
-            found.append(world == wanted)
+            changed.append(world == wanted)
 
         if how == "kill":
             check(crash.kill(workload, at=crash.before("create")))
@@ -170,9 +170,9 @@ class TestTargets:
             crash.explore(workload, check)
         signs = {"imul": "*=", "isub": "-=", "iand": "&=", "ixor": "^=", "ior": "|=", "iadd": "+="}
         assert effects[0] == f"{signs[change.__name__]} {value!r}"
-        assert found[0]
+        assert changed[0]
 
-    def test_what_would_be_replaced_instead_is_told(self, crash: Crash) -> None:
+    def test_an_operator_that_would_replace_the_world_is_refused(self, crash: Crash) -> None:
         class Money:
             def __init__(self, amount: int) -> None:
                 self.amount = amount
@@ -246,7 +246,7 @@ class TestTargets:
 
     def test_a_callable_object(self, crash: Crash) -> None:
         class Model:
-            """A scripted model: it gives one answer after the other."""
+            """A scripted model."""
 
             def __init__(self) -> None:
                 self.answers = ["one", "two"]
@@ -255,14 +255,14 @@ class TestTargets:
                 return self.answers.pop(0)
 
         model = crash.world(Model())
-        said = []
+        answers = []
 
         def act() -> None:
-            said.append(model("first?"))
-            said.append(model("second?"))
+            answers.append(model("first?"))
+            answers.append(model("second?"))
 
         assert self.effects(crash, act) == ["Model('first?')", "Model('second?')"]
-        assert said == ["one", "two"]
+        assert answers == ["one", "two"]
 
     def test_attributes_that_are_set(self, crash: Crash, bank: Any) -> None:
         def act() -> None:
@@ -281,7 +281,7 @@ class TestTargets:
 
 
 class TestStandIn:
-    def test_shows_what_the_object_shows(self, crash: Crash) -> None:
+    def test_behaves_like_the_object(self, crash: Crash) -> None:
         ledger = crash.world(["a", "b"])
         assert ledger == ["a", "b"]
         assert ledger != ["a"]
@@ -296,14 +296,14 @@ class TestStandIn:
         assert isinstance(ledger, list)
         assert hash(ledger) == hash(ledger)
 
-    def test_gives_attributes(self, bank: Any) -> None:
+    def test_has_the_attributes_of_the_object(self, bank: Any) -> None:
         assert bank.charges == []
         assert bank == bank
         assert isinstance(bank, Bank)
         with pytest.raises(AttributeError, match="'Bank' object has no attribute 'chargs'"):
             bank.chargs  # type: ignore[attr-defined]  # noqa: B018
 
-    def test_looking_is_no_effect(self, crash: Crash, bank: Any) -> None:
+    def test_reading_is_not_an_effect(self, crash: Crash, bank: Any) -> None:
         def workload(home: Path) -> None:
             save(home, str(len(bank.charges)))
             assert bank.open
