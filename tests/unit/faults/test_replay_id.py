@@ -100,8 +100,8 @@ class TestFinding:
         states = [state for state, _ in zip(distinct_states(run, Counters()), range(50), strict=False)]
         state = data.draw(st.sampled_from(states))
         (crash,) = state.ids()
-        found = find(run, CrashId.read(str(crash)))
-        assert (found.point.index, found.loss) == (state.point.index, state.loss)
+        replayed = find(run, CrashId.read(str(crash)))
+        assert (replayed.point.index, replayed.loss) == (state.point.index, state.loss)
 
     @pytest.mark.parametrize("part", ["model", "point", "losses", "fingerprint"])
     def test_of_another_run_is_an_error(self, part: str) -> None:

@@ -205,7 +205,7 @@ def test_effects_of_a_crashed_recovery_are_kept(crash: Crash) -> None:
         assert disk.effects == [f"append({mail!r})" for mail in mails]
         if len(mails) < 2:
             mails.append("sorry")
-            (disk.home / "told").touch()
+            (disk.home / "apologized").touch()
 
     def workload(home: Path) -> None:
         save(home, "text")
