@@ -67,13 +67,11 @@ def imports(file: Path) -> Iterator[str]:
             yield from (alias.name for alias in node.names if part_of_package(alias.name))
         elif isinstance(node, ast.ImportFrom):
             assert node.level == 0, f"{file} has a relative import"
-            if node.module == "pytest_wfstate":  # its parts, or public names out of its __init__
-                parts = {path.stem for path in PACKAGE.iterdir()}
-                yield from (
-                    f"pytest_wfstate.{alias.name}" if alias.name in parts else "pytest_wfstate" for alias in node.names
-                )
-            elif part_of_package(node.module or ""):
-                yield str(node.module)
+            module = str(node.module)
+            if part_of_package(module):  # its modules, or names out of it
+                folder = PACKAGE.joinpath(*module.split(".")[1:])
+                modules = {path.stem for path in folder.iterdir()} if folder.is_dir() else set()
+                yield from (f"{module}.{alias.name}" if alias.name in modules else module for alias in node.names)
         elif isinstance(node, ast.Call) and ast.unparse(node.func).endswith("import_module"):
             yield from (value for value in constants(node.args[0]) if part_of_package(value))
 
@@ -129,10 +127,12 @@ def test_no_file_is_private() -> None:
 def test_this_file_finds_every_kind_of_import(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tests.unit.test_imports.PACKAGE", tmp_path)
     (tmp_path / "samples.py").touch()
+    (tmp_path / "faults" / "race").mkdir(parents=True)
     (tmp_path / "every.py").write_text(
         "import os, pytest_wfstate.errors\n"
         "from pytest_wfstate import samples, InvalidId\n"
         "from pytest_wfstate.stores.file import FileRunStore\n"
+        "from pytest_wfstate.faults import race\n"
         "def later():\n"
         "    import pytest_wfstate.plugin\n"
         "    importlib.import_module(f'pytest_wfstate.contracts.{name}')\n"
@@ -141,6 +141,7 @@ def test_this_file_finds_every_kind_of_import(tmp_path: Path, monkeypatch: pytes
         "pytest_wfstate",
         "pytest_wfstate.contracts.",
         "pytest_wfstate.errors",
+        "pytest_wfstate.faults.race",
         "pytest_wfstate.plugin",
         "pytest_wfstate.samples",
         "pytest_wfstate.stores.file",
