@@ -49,10 +49,10 @@ UNSEEN: dict[str, tuple[Callable[[Path], Any], str]] = {
     "rename": (lambda home: HELD["rename"](home / "old", home / "a"), "old was renamed"),
     "rename-in": (lambda home: HELD["rename"](home.parent / "outside", home / "a"), "a was renamed"),
     "remove": (lambda home: HELD["remove"](home / "old"), "old was removed"),
-    "mkdir": (lambda home: HELD["mkdir"](home / "a"), "a was made"),
+    "mkdir": (lambda home: HELD["mkdir"](home / "a"), "a was created"),
     "rmdir": (lambda home: HELD["rmdir"](home / "folder"), "folder was removed"),
     "link": (lambda home: HELD["link"](home / "old", home / "a"), "a was linked"),
-    "symlink": (lambda home: HELD["symlink"]("x", home / "a"), "a was made"),
+    "symlink": (lambda home: HELD["symlink"]("x", home / "a"), "a was created"),
     "truncate": (lambda home: HELD["truncate"](home / "old", 9), "old was truncated"),
 }
 
@@ -72,7 +72,7 @@ def test_an_unseen_call_through_a_descriptor_is_detected(home: Path) -> None:
         HELD["io"](os.open(home / "old", os.O_RDWR), "r+").close()
 
     changes = [reason.split(" by ")[0] for reason in reasons(workload, home)]
-    assert changes == ["a was made", "a was removed", "old was opened for writing"]
+    assert changes == ["a was created", "a was removed", "old was opened for writing"]
 
 
 def test_unseen_reads_and_unseen_changes_outside_home_are_not_reasons(home: Path) -> None:
