@@ -65,7 +65,7 @@ _line = functools.lru_cache(maxsize=4096)(SourceLine)
 def causing_line() -> SourceLine | None:
     """Return the innermost line of the user's code that is being executed, or else the one that requested this work.
 
-    A line of an installed library counts only if there is no other.
+    A line of an installed library is only the last resort.
     """
     own, library = _lines(sys._getframe(1))
     return own or job.line or origin.get() or library

@@ -25,11 +25,6 @@ class Piece:
     offset: int  # in the file
     data: bytes
 
-    @property
-    def page(self) -> int:
-        """The page it lies in."""
-        return self.offset // PAGE
-
     def tears(self) -> list[int]:
         """Return the numbers of bytes that a torn write can leave of it, longest first."""
         first = (self.offset // SECTOR + 1) * SECTOR

@@ -128,7 +128,7 @@ class Recorder:
     def trace(self) -> Trace:
         """Return what happened. Call it after the block."""
         if self._trace is None:
-            raise RuntimeError("There is no trace yet: the recorder is still active, or was never entered.")
+            raise RuntimeError("The trace is not available: the recorder is still active, or was never entered.")
         return self._trace
 
     # What the stand-ins call.

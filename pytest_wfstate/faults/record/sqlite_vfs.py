@@ -87,7 +87,7 @@ class _Once:
 
     def __call__(self) -> int:
         if not self._codes:
-            # One step of the interpreter, so that a signal's exception cannot part the call from its result.
+            # One step of the interpreter, so that a signal handler cannot separate the call from its result.
             self._codes.extend(itertools.starmap(self._real, (self.args,)))
         return self._codes[0]
 
@@ -209,7 +209,7 @@ class _Vfs:
 
     def _open(self, _vfs: int, name: int | None, file: int, flags: int, out_flags: int | None) -> int:
         args = self._address, name, file, flags, out_flags
-        if name is None or flags & abi.OPEN_DELETEONCLOSE:  # a temporary file, gone before any crash can matter
+        if name is None or flags & abi.OPEN_DELETEONCLOSE:  # a temporary file, unlinked once it is open
             return self._real_open(*args)
         c_void_p.from_address(file).value = None  # so that SQLite closes nothing if this fails
         watch, path = self.watch, abi.text(name)
@@ -393,7 +393,7 @@ class _FileMethods:
 
 @functools.cache
 def _wrapper() -> _Vfs | None:
-    """Wrap the default VFS of the very library that `sqlite3` uses."""
+    """Wrap the default VFS of the library that `sqlite3` uses."""
     try:
         import sqlite3
     except ImportError:

@@ -141,6 +141,6 @@ def follow_threads() -> None:
 
 
 def leave_threads() -> None:
-    """Put back what `follow_threads` replaced."""
+    """Restore what `follow_threads` replaced."""
     ThreadPoolExecutor.submit = _real_submit  # type: ignore[method-assign]
     threading.Thread.start = _real_start  # type: ignore[method-assign]

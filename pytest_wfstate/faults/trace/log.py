@@ -1,7 +1,7 @@
 """The log of a recording: every file gets a node, and every op the line of code that caused it.
 
-Python's own file calls and those of SQLite are recorded separately, into one log. Whoever adds an op holds `log.lock`
-from before the real call until the op is in the log, so that the order of the items is the order of the calls,
+Python's own file calls and those of SQLite are recorded separately, into one log. Every op is added under `log.lock`,
+held from before the real call until the op is in the log, so that the order of the items is the order of the calls,
 whatever threads made them.
 """
 

@@ -17,7 +17,7 @@ from pytest_wfstate.faults.world.world import Worlds
 Message = tuple[str, Any]
 TIMEOUT: Message = ("timeout", None)
 
-_ITSELF = "the world itself"  # stands for a result that must not cross to the child as a copy
+_ITSELF = "the world itself"  # sent instead of a copy of the world
 _ITERATORS = ("__iter__", "__reversed__")
 
 

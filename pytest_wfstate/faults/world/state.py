@@ -118,9 +118,7 @@ def _content(cell: types.CellType) -> Any:
 
 def _same(old: Any, new: Any) -> Any:
     """Return `new`, or `old` refilled with it if both are containers of one type: others may hold `old`."""
-    if type(old) is type(new) and issubclass(
-        type(old), _CONTAINERS
-    ):  # by type: isinstance takes a stand-in for a container
+    if type(old) is type(new) and issubclass(type(old), _CONTAINERS):  # isinstance would accept a stand-in
         _refill(old, new)
         return old
     return new

@@ -7,14 +7,14 @@ from pathlib import Path
 
 
 def write(path: Path, data: bytes) -> None:
-    """Write a file in one go, and leave it to the system when it gets to the disk."""
+    """Write a file in one call, without fsync."""
     fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
     os.write(fd, data)
     os.close(fd)
 
 
 def sync(path: Path) -> None:
-    """Bring a file or folder to the disk."""
+    """Flush a file or folder to the disk."""
     fd = os.open(path, os.O_RDONLY)
     os.fsync(fd)
     os.close(fd)
@@ -46,13 +46,13 @@ def save_without_fsync(home: Path, text: str) -> None:
 
 
 def append(path: Path, line: str) -> None:
-    """Append a line to a file that is there, and leave it to the system when it gets to the disk."""
+    """Append a line to an existing file, without fsync."""
     fd = os.open(path, os.O_WRONLY | os.O_APPEND)
     os.write(fd, f"{line}\n".encode())
     os.close(fd)
 
 
 def read(home: Path, name: str = "note") -> str | None:
-    """Give a note, None if there is none."""
+    """Return a note, or None if it does not exist."""
     path = home / name
     return path.read_text() if path.exists() else None

@@ -1,4 +1,4 @@
-"""Eight ways to save a note of 6 kB, from the careless to the sound: what the verdict table is about."""
+"""Eight ways to save a note of 6 kB, from careless to sound: the rows of the verdict table."""
 
 from __future__ import annotations
 
@@ -83,14 +83,13 @@ PROTOCOLS: dict[str, Protocol] = {
 
 
 def read(home: Path) -> int:
-    """Give the number of the note, 0 if there is none. Raises if what is there cannot be read."""
+    """Return the number of the note, or 0 if there is none. Raise if it cannot be read."""
     if (home / "notes.db").exists():
         return _read_sqlite(home / "notes.db")
     try:
-        found = json.loads((home / "note").read_bytes())
+        number: int = json.loads((home / "note").read_bytes())["number"]
     except FileNotFoundError:
         return 0
-    number: int = found["number"]
     return number
 
 

@@ -1,4 +1,4 @@
-"""What each model keeps: every rule in the smallest trace that shows it."""
+"""What each model keeps: every rule, in the smallest trace that shows it."""
 
 from __future__ import annotations
 
@@ -39,16 +39,16 @@ POWER: tuple[Model, ...] = ("ext4", "xfs", "posix")
 
 def tree(**files: bytes) -> Tree:
     """A tree with files, whose nodes are 1, 2, 3 ... in this order."""
-    made = Tree()
+    new = Tree()
     for node, (name, data) in enumerate(files.items(), 1):
-        made.entries[HOME, name] = node
-        made.add(node, "file")
-        made.data[node] = data
-    return made
+        new.entries[HOME, name] = node
+        new.add(node, "file")
+        new.data[node] = data
+    return new
 
 
 def left(items: Sequence[Item], model: Model, start: Tree | None = None) -> list[Disk]:
-    """What a crash after all items can leave, without doubles."""
+    """The distinct disks that a crash after all items can leave."""
     *_, last = crash_points(Trace(start or Tree(), list(items)), model)
     disks: list[Disk] = []
     for _, loss in last.losses():
@@ -158,12 +158,12 @@ class TestData:
 
 class TestAFailedFsync:
     @pytest.mark.parametrize("model", POWER)
-    def test_leaves_pages_that_no_later_fsync_brings_to_the_disk(self, model: Model) -> None:
+    def test_leaves_pages_that_no_later_fsync_writes(self, model: Model) -> None:
         items: list[Item] = [Write(1, 0, b"new"), Fsync(1, failed=True), Fsync(1)]
         assert contents(left(items, model, tree(a=b"old")), "a") == {b"old", b"new"}
 
     @pytest.mark.parametrize("model", POWER)
-    def test_is_mended_by_writing_the_page_again(self, model: Model) -> None:
+    def test_is_repaired_by_writing_the_page_again(self, model: Model) -> None:
         items: list[Item] = [Write(1, 0, b"new"), Fsync(1, failed=True), Write(1, 0, b"n"), Fsync(1)]
         assert contents(left(items, model, tree(a=b"old")), "a") == {b"new"}
 
@@ -173,7 +173,7 @@ class TestAFailedFsync:
         assert {} in left(items, model)
 
     @pytest.mark.parametrize("model", POWER)
-    def test_of_a_folder_is_mended_by_the_next_change_in_it(self, model: Model) -> None:
+    def test_of_a_folder_is_repaired_by_the_next_change_in_it(self, model: Model) -> None:
         items: list[Item] = [Create(HOME, "a", 1), Fsync(HOME, failed=True), Create(HOME, "b", 2), Fsync(HOME)]
         assert left(items, model) == [{"a": b"", "b": b""}]
 
@@ -189,7 +189,7 @@ class TestNames:
         assert left([Create(HOME, "a", 1), Fsync(HOME, data_only=True)], model) == [{"a": b""}]
 
     @pytest.mark.parametrize("model", POWER)
-    def test_an_unlink_can_come_back(self, model: Model) -> None:
+    def test_an_unlink_can_be_lost(self, model: Model) -> None:
         assert left([Unlink(HOME, "a", 1)], model, tree(a=b"x")) == [{}, {"a": b"x"}]
 
     @pytest.mark.parametrize("model", POWER)
@@ -233,7 +233,7 @@ class TestNames:
         items: list[Item] = [Create(HOME, "tmp", 2), Write(2, 0, b"new"), Rename(HOME, "tmp", HOME, "a", 2, 1)]
         assert {"a": b""} in left(items, model, tree(a=b"old"))
 
-    def test_on_ext4_a_rename_that_replaces_brings_the_data(self) -> None:
+    def test_on_ext4_a_rename_that_replaces_flushes_the_data(self) -> None:
         items: list[Item] = [Create(HOME, "tmp", 2), Write(2, 0, b"new"), Rename(HOME, "tmp", HOME, "a", 2, 1)]
         assert {"a": b""} not in left(items, "ext4", tree(a=b"old"))
         assert contents(left(items, "ext4", tree(a=b"old")), "a") == {b"old", b"new"}
@@ -294,59 +294,55 @@ class TestFolders:
         assert left([move, Fsync(2)], model, start) == [{"d": None, "d/a": b"x"}]
 
 
-class TestCuts:
-    def test_fall_after_every_op_and_every_marker(self) -> None:
+class TestCrashPoints:
+    def test_follow_every_op_and_every_marker(self) -> None:
         items: list[Item] = [Create(HOME, "a", 1), Ack(1), Unlink(HOME, "a", 1)]
-        found = [(point.index, point.markers) for point in crash_points(Trace(Tree(), items), "kill")]
-        assert found == [(0, 0), (1, 0), (2, 1), (3, 1)]
+        points = [(point.index, point.markers) for point in crash_points(Trace(Tree(), items), "kill")]
+        assert points == [(0, 0), (1, 0), (2, 1), (3, 1)]
 
     def test_count_what_is_possible(self) -> None:
         *_, last = crash_points(Trace(tree(a=b""), [Write(1, 0, b"x"), Create(HOME, "b", 2)]), "posix")
         assert last.possible == 2 * 2 * 2  # the size, the page, the name
 
-    def test_choices_begin_with_all_kept_and_cover_everything(self) -> None:
+    def test_losses_begin_with_all_kept_are_ordered_by_rank_and_cover_everything(self) -> None:
         *_, last = crash_points(Trace(tree(a=b""), [Write(1, 0, b"x"), Create(HOME, "b", 2)]), "posix")
-        found = [loss for _, loss in last.losses()]
-        assert found[0] == last.kept
-        assert len(set(found)) == len(found)
+        ranks, losses = zip(*last.losses(), strict=True)
+        assert losses[0] == last.kept
+        assert len(set(losses)) == len(losses)
+        assert list(ranks) == sorted(ranks)
         assert last.is_complete()
 
-    def test_what_is_lost_of_a_file_without_a_name_makes_no_choice(self) -> None:
+    def test_a_file_without_a_name_has_nothing_to_lose(self) -> None:
         items: list[Item] = [Write(1, 0, b"x" * 5 * PAGE), Unlink(HOME, "a", 1), Fsync(HOME)]
         *_, last = crash_points(Trace(tree(a=b""), items), "posix")
         assert last.possible > 2**5
         assert [loss for _, loss in last.losses()] == [last.kept]
 
-    def test_pages_written_over_with_the_same_leave_nothing_to_choose(self) -> None:
+    def test_pages_overwritten_with_equal_data_have_nothing_to_lose(self) -> None:
         same = tree(a=bytes(40 * PAGE))
         *_, last = crash_points(Trace(same, [Write(same.entries[HOME, "a"], 0, bytes(40 * PAGE))]), "posix")
         assert [loss for _, loss in last.losses()] == [last.kept]
 
-    def test_choices_come_in_a_fixed_order_of_classes(self) -> None:
-        *_, last = crash_points(Trace(tree(a=b""), [Write(1, 0, b"x"), Create(HOME, "b", 2)]), "posix")
-        ranks = [rank for rank, _ in last.losses()]
-        assert ranks == sorted(ranks)
 
-
-class TestMany:
-    """Of one file, or of all names, only so many ways to lose are looked at, unless there is no bound."""
+class TestManyLosses:
+    """The losses of one file, or of all names, are bounded."""
 
     NAMES: tuple[Item, ...] = tuple(Create(HOME, f"{number}", number) for number in range(100, 113))
 
-    @pytest.mark.parametrize(("most", "found"), [(3, 3), (4096, 4096), (5000, 5000), (math.inf, 2**13)])
-    def test_are_cut_off_at_a_bound(self, most: float, found: int) -> None:
+    @pytest.mark.parametrize(("most", "count"), [(3, 3), (4096, 4096), (5000, 5000), (math.inf, 2**13)])
+    def test_are_cut_off_at_a_bound(self, most: float, count: int) -> None:
         *_, last = crash_points(Trace(Tree(), list(self.NAMES)), "posix", most)
         losses = [loss for _, loss in last.losses()]
-        assert len(losses) == len(set(losses)) == found
+        assert len(losses) == len(set(losses)) == count
         assert last.is_complete() == (most == math.inf)
 
-    def test_come_in_the_same_order_with_a_bound_and_without(self) -> None:
+    def test_have_the_same_order_with_and_without_a_bound(self) -> None:
         *_, bounded = crash_points(Trace(Tree(), list(self.NAMES)), "posix", 5000)
         *_, unbounded = crash_points(Trace(Tree(), list(self.NAMES)), "posix", math.inf)
         assert list(bounded.losses()) == list(itertools.islice(unbounded.losses(), 5000))
 
-    def test_come_one_by_one(self) -> None:
-        """There may be more than fit in the memory, in one part and in several."""
+    def test_are_generated_lazily(self) -> None:
+        """There may be more than fit in memory, in one part and in several."""
         start = tree(a=b"", b=b"")
         writes = [Write(node, 0, bytes([number]) * 100 * PAGE) for number, node in enumerate(start.data, 1)]
         *_, last = crash_points(Trace(start, [*writes, *self.NAMES]), "posix", math.inf)
@@ -362,7 +358,7 @@ class TestMany:
 
 @st.composite
 def traces(draw: st.DrawFn) -> Trace:
-    """Short runs over a few files and folders, of ops that a real disk would take."""
+    """Short runs over a few files and folders, of ops that a real disk would accept."""
     start = tree(a=b"o" * draw(st.sampled_from([0, 10, 5000]))) if draw(st.booleans()) else Tree()
     now = start.copy()
     items: list[Item] = []
@@ -417,8 +413,8 @@ def every_state(trace: Trace, model: Model) -> set[tuple[frozenset[tuple[str, by
 
 @settings(max_examples=200, deadline=None)
 @given(traces())
-def test_each_model_allows_all_that_the_stronger_one_does(trace: Trace) -> None:
-    """The states of kill are states of ext4, those of xfs, those of posix."""
+def test_each_model_allows_every_disk_of_the_stronger_one(trace: Trace) -> None:
+    """Every disk of kill is one of ext4, every one of ext4 is one of xfs, and every one of xfs is one of posix."""
     assume(all(point.possible < 1000 for point in crash_points(trace, "posix")))
     kill, ext4, xfs, posix = (every_state(trace, model) for model in MODELS)
     assert kill <= ext4 <= xfs <= posix
@@ -426,6 +422,6 @@ def test_each_model_allows_all_that_the_stronger_one_does(trace: Trace) -> None:
 
 @settings(max_examples=200, deadline=None)
 @given(traces())
-def test_a_kill_between_two_ops_leaves_just_what_was_done(trace: Trace) -> None:
+def test_a_kill_between_two_ops_leaves_exactly_what_was_done(trace: Trace) -> None:
     for point in crash_points(trace, "kill"):
         assert point.tree(point.kept).content() == replay(trace.start, trace.items[: point.index]).content()

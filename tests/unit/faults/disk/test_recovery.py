@@ -1,4 +1,4 @@
-"""Depth 2: the recovery crashes as well, by a kill and then a power cut, or by two of a kind."""
+"""Depth 2: the recovery crashes too, by a kill and then a power cut, or by two of a kind."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.unit.faults.disk.notes import append, read, save, sync, write
 
 
 def open_journal(home: Path) -> Path:
-    """Give the journal, made so that it survives; another writer may have died while it was making it."""
+    """Return the journal, created durably unless it exists; another writer may have died while creating it."""
     journal = home / "journal"
     if not journal.exists():
         write(journal, b"")
@@ -39,8 +39,8 @@ def add_and_sync_home(home: Path, line: str) -> None:
     sync(home)
 
 
-class TestTheWriterAfterTheOneThatDied:
-    """A new journal is in its folder only once that is fsynced; who finds the journal cannot know whether it was."""
+class TestSecondWriter:
+    """A new journal is durable only once its folder is fsynced; a writer that finds it cannot know whether it was."""
 
     @staticmethod
     def explore(crash: Crash, depth: int, add: object = add, model: Model = "posix") -> None:
@@ -58,10 +58,10 @@ class TestTheWriterAfterTheOneThatDied:
 
         crash.explore(workload, check, depth=depth, model=model)
 
-    def test_is_not_seen_with_one_crash(self, crash: Crash) -> None:
+    def test_its_bug_is_not_found_with_one_crash(self, crash: Crash) -> None:
         self.explore(crash, depth=1)
 
-    def test_is_caught_with_two(self, crash: Crash) -> None:
+    def test_its_bug_is_found_with_two_crashes(self, crash: Crash) -> None:
         with pytest.raises(CrashBug) as caught:
             self.explore(crash, depth=2)
         text = str(caught.value)
@@ -78,15 +78,15 @@ class TestTheWriterAfterTheOneThatDied:
         assert "With it, 0 of " in text
 
     @pytest.mark.parametrize("model", ["kill", "ext4", "xfs"])
-    def test_is_no_trouble_elsewhere(self, crash: Crash, model: Model) -> None:
+    def test_is_correct_under_other_models(self, crash: Crash, model: Model) -> None:
         self.explore(crash, depth=2, model=model)
 
-    def test_is_right_if_everybody_syncs_the_folder(self, crash: Crash) -> None:
+    def test_is_correct_if_every_writer_syncs_the_folder(self, crash: Crash) -> None:
         self.explore(crash, depth=2, add=add_and_sync_home)
 
 
 class TestRecoveryThatBreaks:
-    """Recovery that takes the old note away before it has made the new one."""
+    """A recovery that removes the old note before it saves the new one."""
 
     @staticmethod
     def workload(home: Path) -> None:
@@ -95,9 +95,9 @@ class TestRecoveryThatBreaks:
     @staticmethod
     def recover(disk: Disk) -> None:
         text = read(disk.home)
-        assert text in ("old", "new", "mended")
+        assert text in ("old", "new", "recovered")
         (disk.home / "note").unlink()
-        save(disk.home, "mended")
+        save(disk.home, "recovered")
 
     @pytest.mark.parametrize("model", ["kill", "ext4", "posix"])
     def test_is_caught(self, crash: Crash, model: Model) -> None:
@@ -116,16 +116,16 @@ class TestRecoveryThatBreaks:
         assert "AssertionError" in text
 
 
-def test_what_a_power_cut_left_is_on_the_disk(crash: Crash) -> None:
+def test_what_a_power_cut_left_is_durable(crash: Crash) -> None:
     def workload(home: Path) -> None:
         (home / "first").touch()
         (home / "second").touch()
 
     def check(disk: Disk) -> None:
-        """Rely on the second file, with no fsync, where the first is not there: only a power cut leaves that."""
-        there = (disk.home / "second").exists()
-        assert there or not disk.acked
-        if there and not (disk.home / "first").exists():
+        """Rely on the second file, without fsync, if the first is missing: only a power cut leaves that."""
+        exists = (disk.home / "second").exists()
+        assert exists or not disk.acked
+        if exists and not (disk.home / "first").exists():
             crash.ack("the second")
             relied.append(disk.crash)
             (disk.home / "third").touch()
@@ -135,14 +135,14 @@ def test_what_a_power_cut_left_is_on_the_disk(crash: Crash) -> None:
     assert len(relied) > 2
 
 
-def test_what_a_kill_left_is_not(crash: Crash) -> None:
+def test_what_a_kill_left_is_not_durable(crash: Crash) -> None:
     def workload(home: Path) -> None:
         (home / "first").touch()
 
     def check(disk: Disk) -> None:
-        there = (disk.home / "first").exists()
-        assert there or not disk.acked
-        if there:
+        exists = (disk.home / "first").exists()
+        assert exists or not disk.acked
+        if exists:
             crash.ack("the first")
             (disk.home / "third").touch()
 
@@ -150,8 +150,8 @@ def test_what_a_kill_left_is_not(crash: Crash) -> None:
         crash.explore(workload, check, depth=2)
 
 
-def test_two_cuts_that_leave_the_same_disk_may_differ_in_what_is_not_on_it_yet(crash: Crash) -> None:
-    """The note is written anew as it was; so a kill before and one after it leave the same, but for the fsync."""
+def test_two_crashes_that_leave_equal_disks_may_differ_in_what_is_durable(crash: Crash) -> None:
+    """The note is overwritten with equal text, so a kill before and one after it leave equal disks."""
 
     def workload(home: Path) -> None:
         write(home / "tmp", b"text")
@@ -177,7 +177,7 @@ def test_a_check_that_does_not_write_is_not_crashed(crash: Crash) -> None:
     assert twice.tried == once.tried
 
 
-def test_files_of_two_names_are_known_again(crash: Crash) -> None:
+def test_a_file_with_two_names_keeps_its_identity_in_recovery(crash: Crash) -> None:
     """An fsync by the second name in recovery keeps what the first run wrote by the first."""
 
     def setup(home: Path) -> None:
@@ -196,7 +196,7 @@ def test_files_of_two_names_are_known_again(crash: Crash) -> None:
     assert crash.explore(workload, check, setup=setup, depth=2).verdict == "CLEAN"
 
 
-def test_effects_of_recovery_happened(crash: Crash) -> None:
+def test_effects_of_a_crashed_recovery_are_kept(crash: Crash) -> None:
     mails = crash.world([])
     seen = set()
 
@@ -205,7 +205,7 @@ def test_effects_of_recovery_happened(crash: Crash) -> None:
         assert disk.effects == [f"append({mail!r})" for mail in mails]
         if len(mails) < 2:
             mails.append("sorry")
-            (disk.home / "told").touch()
+            (disk.home / "apologized").touch()
 
     def workload(home: Path) -> None:
         save(home, "text")
@@ -215,7 +215,7 @@ def test_effects_of_recovery_happened(crash: Crash) -> None:
     assert seen == {(), ("hello",), ("sorry",), ("hello", "sorry")}
 
 
-def test_a_bound_leaves_room_for_recoveries_and_counts_those_left_out(lab: Lab) -> None:
+def test_a_bound_leaves_room_for_recoveries_and_counts_the_skipped_ones(lab: Lab) -> None:
     def check(disk: Disk) -> None:
         (disk.home / "seen").touch()
         crashes.append(disk.crash)
@@ -232,7 +232,7 @@ def test_a_bound_leaves_room_for_recoveries_and_counts_those_left_out(lab: Lab) 
     assert explored.skipped > 0
 
 
-def test_what_cannot_be_seen_of_recovery_is_not_measured(crash: Crash) -> None:
+def test_a_recovery_that_cannot_be_recorded_is_not_measured(crash: Crash) -> None:
     def check(disk: Disk) -> None:
         os.system(f"touch {disk.home / 'seen'}")
 

@@ -11,7 +11,7 @@ from pytest_wfstate.faults.bounds import PROFILES, Model
 from pytest_wfstate.labs.settings import Settings
 from tests.unit.faults.disk.protocols import PROTOCOLS, Protocol, read
 
-# What may go wrong: a note that cannot be read, or one that was acknowledged and is not there.
+# What may go wrong: a note cannot be read, or an acknowledged one is missing.
 CORRUPT, LOST = "corrupt", "lost acks"
 
 TABLE: dict[str, dict[str, set[str]]] = {
@@ -40,7 +40,7 @@ def test_a_protocol_has_its_verdict(protocol: str, model: Model, wanted: set[str
 
 
 def verdict(crash: Crash, protocol: Protocol, model: Model) -> set[str]:
-    """What can go wrong: each kind of trouble is looked for by a check that minds nothing else."""
+    """What can go wrong: each problem is searched for by a check that ignores the other."""
 
     def workload(home: Path) -> None:
         with protocol(home) as save:
@@ -55,13 +55,13 @@ def verdict(crash: Crash, protocol: Protocol, model: Model) -> set[str]:
         try:
             number = read(disk.home)
         except Exception:
-            return  # that is the other check's to mind
+            return
         assert number >= len(disk.acked)
 
-    found = set()
-    for trouble, check in ((CORRUPT, readable), (LOST, nothing_lost)):
+    problems = set()
+    for problem, check in ((CORRUPT, readable), (LOST, nothing_lost)):
         try:
             crash.explore(workload, check, model=model)
         except CrashBug:
-            found.add(trouble)
-    return found
+            problems.add(problem)
+    return problems

@@ -1,4 +1,4 @@
-"""What the tests of the recorder share."""
+"""Helpers for tests of the recorder."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from pytest_wfstate.faults.folders import read_content
 from pytest_wfstate.faults.record.recorder import Recorder
 from tests.unit.faults.trace.texts import in_words
 
@@ -15,27 +16,16 @@ Workload = Callable[[Path], Any]
 
 
 def record(workload: Workload, home: Path) -> list[str]:
-    """Run a workload, make sure that nothing escaped, and say what it did."""
+    """Record a workload, assert that nothing was missed, and return its ops."""
     with Recorder(home) as recorder:
         workload(home)
     assert recorder.unmeasured == []
-    assert recorder.trace().end().content() == content(home)
+    assert recorder.trace().end().content() == read_content(home)
     return in_words(recorder.trace())
 
 
-def content(home: Path) -> dict[str, bytes | str | None]:
-    return {
-        str(path.relative_to(home)): os.readlink(path)
-        if path.is_symlink()
-        else None
-        if path.is_dir()
-        else path.read_bytes()
-        for path in home.rglob("*")
-    }
-
-
 def forked(call: Callable[[], Any]) -> int:
-    """Make a call in a child, and give the status that it ended with."""
+    """Make a call in a child, and return its exit status."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)  # other tests have left idle threads
         pid = os.fork()

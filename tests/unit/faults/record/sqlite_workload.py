@@ -67,31 +67,31 @@ def folder_in_memory() -> Iterator[Path]:
 
 
 def on_disk(home: Path) -> dict[str, bytes]:
-    """Give what is in the files."""
+    """Return the content of the files."""
     return {path.name: path.read_bytes() for path in sorted(home.iterdir()) if not is_rebuilt(str(path))}
 
 
 def replayed(log: Log, home: Path) -> dict[str, Any]:
-    """Give what should be in the files."""
+    """Return what the trace says of the content of the files."""
     content = log.trace().end().content()
     return {name: content[name] for name in content if not is_rebuilt(str(home / name))}
 
 
 def rows(home: Path, tree: Tree) -> list[int] | str:
-    """Give the numbers in the database of a tree, or what is wrong with it."""
+    """Return the numbers in the database of a tree, or what is wrong with it."""
     put(home, tree)
     with closing(sqlite3.connect(home / "a.db")) as connection:
         try:
             (verdict,) = connection.execute("pragma integrity_check").fetchone()
-            there = connection.execute("select name from sqlite_master").fetchall()
-            found = [number for (number,) in connection.execute("select number from t")] if there else []
+            tables = connection.execute("select name from sqlite_master").fetchall()
+            numbers = [number for (number,) in connection.execute("select number from t")] if tables else []
         except sqlite3.DatabaseError as error:
             return str(error)
-    return found if verdict == "ok" else str(verdict)
+    return numbers if verdict == "ok" else str(verdict)
 
 
 def put(home: Path, tree: Tree) -> None:
-    """Make the files what a tree says."""
+    """Make the files those of a tree."""
     for path in home.iterdir():
         path.unlink()
     for name, content in tree.content().items():
@@ -121,24 +121,24 @@ def main(root: Path) -> None:
 
 
 def calls(log: Log) -> Calls:
-    """Give the system calls that a record stands for. Whether an open creates a file, strace does not say."""
-    found: Calls = []
+    """Return the system calls that a log stands for, without opens: strace does not show whether one creates a file."""
+    system_calls: Calls = []
     known = names(log.items)
     for item in log.items:
         match item:
             case Write():
-                found.append(("pwrite64", known[item.node], item.offset, len(item.data)))
+                system_calls.append(("pwrite64", known[item.node], item.offset, len(item.data)))
             case Truncate():
-                found.append(("ftruncate", known[item.node], 0, item.size))
+                system_calls.append(("ftruncate", known[item.node], 0, item.size))
             case Fsync():
-                found.append(("fdatasync" if item.data_only else "fsync", known[item.node], 0, 0))
+                system_calls.append(("fdatasync" if item.data_only else "fsync", known[item.node], 0, 0))
             case Unlink():
-                found.append(("unlink", item.name, 0, 0))
-    return found
+                system_calls.append(("unlink", item.name, 0, 0))
+    return system_calls
 
 
 def names(items: Iterable[Item]) -> dict[Node, str]:
-    """Give the first name of every file that was made, home being `.`."""
+    """Return the first name of every new file; home is `.`."""
     made = {item.node: item.name for item in items if isinstance(item, OPS) and isinstance(item, Create)}
     return {HOME: ".", **made}
 

@@ -1,4 +1,4 @@
-"""A gate decides over each op before it happens: it may let it be, fail it, cut it, or kill."""
+"""A gate decides on each op before it happens: it may let it pass, fail it, cut it short, or kill."""
 
 from __future__ import annotations
 
@@ -12,29 +12,30 @@ from typing import Any
 
 import pytest
 
+from pytest_wfstate.faults.folders import read_content
 from pytest_wfstate.faults.record.gate import Intent
 from pytest_wfstate.faults.record.recorder import Recorder
-from tests.unit.faults.record.recording import content, forked
+from tests.unit.faults.record.recording import forked
 from tests.unit.faults.trace.texts import in_words
 
 
-class Listening:
-    """A gate that lets everything happen, and keeps what it hears."""
+class LoggingGate:
+    """A gate that lets everything pass, and logs what it is asked."""
 
     def __init__(self) -> None:
-        self.said: list[str] = []
+        self.calls: list[str] = []
 
     def before(self, intent: Intent) -> int | None:
         size = f" {intent.size}" if intent.size else ""
-        self.said.append(f"{intent.kind} {intent.path} {intent.new_path}".strip() + size)
+        self.calls.append(f"{intent.kind} {intent.path} {intent.new_path}".strip() + size)
         return None
 
     def after(self, *ops: Any) -> None:
-        self.said.append(" ".join(type(op).__name__ for op in ops))
+        self.calls.append(" ".join(type(op).__name__ for op in ops))
 
 
-def test_the_gate_hears_of_each_op_below_home_before_and_after(home: Path) -> None:
-    gate = Listening()
+def test_the_gate_is_called_before_and_after_each_op_below_home(home: Path) -> None:
+    gate = LoggingGate()
     with Recorder(home, gate=gate) as recorder:
         with open(home / "a", "wb", opener=lambda path, flags: os.open(path, flags | os.O_SYNC)) as file:
             file.write(b"123")
@@ -58,7 +59,7 @@ def test_the_gate_hears_of_each_op_below_home_before_and_after(home: Path) -> No
             os.posix_fallocate(file.fileno(), 0, 2)
             os.fdatasync(file.fileno())
         os.sync()
-    assert gate.said == [
+    assert gate.calls == [
         *("create a", "Create", "write a 3", "Write Fsync"),
         *("rename a folder/b", "Rename", "rename  in", "Rename", "rename in", "Rename"),
         *("truncate old", "Truncate", "unlink folder/b", "Unlink", "rmdir folder", "Unlink"),
@@ -68,7 +69,7 @@ def test_the_gate_hears_of_each_op_below_home_before_and_after(home: Path) -> No
     assert recorder.unmeasured == []
 
 
-class Refusing(Listening):
+class FailingKind(LoggingGate):
     """A gate that fails one kind of op."""
 
     def __init__(self, kind: str) -> None:
@@ -104,17 +105,17 @@ KINDS = ("write", "truncate", "allocate", "fsync", "fdatasync", "create", "renam
 
 @pytest.mark.parametrize(("number", "kind"), list(enumerate((*KINDS, "unlink", "sync"))))
 def test_a_call_that_the_gate_fails_is_not_made(number: int, kind: str, home: Path) -> None:
-    before = content(home)
-    with Recorder(home, gate=Refusing(kind)) as recorder:
+    before = read_content(home)
+    with Recorder(home, gate=FailingKind(kind)) as recorder:
         for index, call in enumerate(everything(home)):
             if index == number:
                 with pytest.raises(OSError, match="No space left"):
                     call()
-    assert content(home) == before
+    assert read_content(home) == before
     assert in_words(recorder.trace()) == ([f"{kind} old failed"] if "sync" in kind and kind != "sync" else [])
 
 
-class Cutting(Listening):
+class ShortWrites(LoggingGate):
     """A gate that cuts each write to two bytes."""
 
     def before(self, intent: Intent) -> int | None:
@@ -123,7 +124,7 @@ class Cutting(Listening):
 
 
 def test_a_write_that_the_gate_cuts_is_short(home: Path) -> None:
-    with Recorder(home, gate=Cutting()) as recorder:
+    with Recorder(home, gate=ShortWrites()) as recorder:
         fd = os.open(home / "a", os.O_RDWR | os.O_CREAT)
         assert os.write(fd, b"12345") == 2
         assert os.pwrite(fd, b"12345", 7) == 2
@@ -144,8 +145,8 @@ def test_a_write_that_the_gate_cuts_is_short(home: Path) -> None:
     assert recorder.unmeasured == []
 
 
-def test_a_write_can_be_cut_to_nothing(home: Path) -> None:
-    class Full(Listening):
+def test_a_write_can_be_cut_to_zero_bytes(home: Path) -> None:
+    class Full(LoggingGate):
         def before(self, intent: Intent) -> int | None:
             return 0 if intent.kind == "write" else None
 
@@ -155,14 +156,14 @@ def test_a_write_can_be_cut_to_nothing(home: Path) -> None:
     assert in_words(recorder.trace()) == ["create a"]
 
 
-def test_buffers_write_on_after_a_short_write(home: Path) -> None:
-    with Recorder(home, gate=Cutting()) as recorder:
+def test_buffers_retry_after_a_short_write(home: Path) -> None:
+    with Recorder(home, gate=ShortWrites()) as recorder:
         (home / "a").write_bytes(b"12345")
     assert in_words(recorder.trace())[1:] == ["write a 0 b'12'", "write a 2 b'34'", "write a 4 b'5'"]
 
 
 def test_the_gate_is_asked_without_the_lock(home: Path) -> None:
-    class Waiting(Listening):
+    class Waiting(LoggingGate):
         def before(self, intent: Intent) -> int | None:
             if intent.path == "a":
                 other = threading.Thread(target=(home / "b").touch)
@@ -177,7 +178,7 @@ def test_the_gate_is_asked_without_the_lock(home: Path) -> None:
 
 
 def test_a_gate_can_kill(home: Path) -> None:
-    class Deadly(Listening):
+    class Deadly(LoggingGate):
         def before(self, intent: Intent) -> int | None:
             if intent.kind == "rename":
                 os.kill(os.getpid(), signal.SIGKILL)
@@ -191,4 +192,4 @@ def test_a_gate_can_kill(home: Path) -> None:
             os.rename(home / "tmp", home / "old")
 
     assert os.waitstatus_to_exitcode(forked(workload)) == -signal.SIGKILL
-    assert content(home) == {"old": b"12345", "folder": None, "tmp": b"flushed"}
+    assert read_content(home) == {"old": b"12345", "folder": None, "tmp": b"flushed"}

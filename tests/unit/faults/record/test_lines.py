@@ -1,4 +1,4 @@
-"""Each op has the line of the user's that caused it, whatever thread did it."""
+"""Each op has the line of the user's code that caused it, whatever thread made it."""
 
 from __future__ import annotations
 
@@ -16,27 +16,22 @@ import pytest
 
 from pytest_wfstate import samples
 from pytest_wfstate.faults.record.recorder import Recorder
-from pytest_wfstate.faults.trace.ops import OPS, Item
 from pytest_wfstate.stores.adapt import as_sync
 from pytest_wfstate.stores.file import FileEffectStore
 from tests.unit.faults.record.recording import Workload
-
-
-def lines(items: list[Item]) -> set[str]:
-    return {item.where.text for item in items if isinstance(item, OPS) and item.where}
 
 
 def lines_of(workload: Workload, home: Path) -> set[str]:
     with Recorder(home) as recorder:
         workload(home)
     assert recorder.unmeasured == []
-    items = recorder.trace().items
-    assert items
-    assert all(item.where is not None and item.where.path == __file__ for item in items)
-    return lines(items)
+    lines = [item.where for item in recorder.trace().items]
+    assert lines
+    assert all(line is not None and line.path == __file__ for line in lines)
+    return {line.text for line in lines if line is not None}
 
 
-def test_the_line_is_the_users(home: Path) -> None:
+def test_the_line_is_in_the_users_code(home: Path) -> None:
     def workload(home: Path) -> None:
         shutil.copytree(home, home.parent / "copy")
         (home / "a").write_text("1")
@@ -87,8 +82,8 @@ def test_the_line_follows_through_anyio_and_trio(backend: str, home: Path) -> No
         await anyio.to_thread.run_sync(os.mkdir, home / "a")  # a
         await anyio.to_thread.run_sync(os.mkdir, home / "b")  # b
 
-    said = lines_of(lambda _: anyio.run(workload, backend=backend), home)
-    assert {line.rpartition("# ")[2] for line in said} == {"a", "b"}
+    recorded = lines_of(lambda _: anyio.run(workload, backend=backend), home)
+    assert {line.rpartition("# ")[2] for line in recorded} == {"a", "b"}
 
 
 def test_the_line_of_a_store_is_where_it_is_awaited(home: Path) -> None:

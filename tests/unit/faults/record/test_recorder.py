@@ -16,7 +16,6 @@ import tempfile
 import threading
 import types
 import zipfile
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -27,21 +26,23 @@ import pytest
 from hypothesis import given
 
 from pytest_wfstate.errors import WfstateError
+from pytest_wfstate.faults.folders import read_content
 from pytest_wfstate.faults.record.recorder import AlreadyRecording, Recorder
 from pytest_wfstate.faults.trace.ops import Ack
-from tests.unit.faults.record import ways
-from tests.unit.faults.record.recording import content, record
+from tests.unit.faults.record import library_ways
+from tests.unit.faults.record.recording import record
+from tests.unit.faults.record.ways import WAYS, Way
 from tests.unit.faults.trace.texts import in_words
 
 
-@pytest.mark.parametrize("way", [pytest.param(way, id=way.__name__) for way in ways.WAYS])
-def test_each_way_of_writing_yields_its_ops(way: Callable[[Path], list[str]], home: Path) -> None:
+@pytest.mark.parametrize("way", [pytest.param(way, id=way.__name__) for way in WAYS])
+def test_each_way_of_writing_yields_its_ops(way: Way, home: Path) -> None:
     expected: list[str] = []
-    said = record(lambda home: expected.extend(way(home)), home)
-    assert said == expected
+    recorded = record(lambda home: expected.append(way(home)), home)
+    assert ["; ".join(recorded)] == expected
 
 
-def test_what_packs_files_is_seen(home: Path) -> None:
+def test_archives_are_recorded(home: Path) -> None:
     def workload(home: Path) -> None:
         with gzip.open(home / "a", "wb") as packed:
             packed.write(b"1")
@@ -49,11 +50,11 @@ def test_what_packs_files_is_seen(home: Path) -> None:
             archive.write(home / "a")
         shutil.make_archive(str(home / "c"), "tar", home / "folder")
 
-    said = record(workload, home)
-    assert [words for words in said if words.startswith("create")] == ["create a", "create b", "create c.tar"]
+    created = [op for op in record(workload, home) if op.startswith("create")]
+    assert created == ["create a", "create b", "create c.tar"]
 
 
-def test_what_was_outside_before_is_known_once_it_is_moved_in(home: Path) -> None:
+def test_the_content_of_a_file_from_outside_is_known_once_it_is_moved_below_home(home: Path) -> None:
     outside = home.parent / "outside"
     (outside / "deep").mkdir(parents=True)
     (outside / "deep" / "file").write_bytes(b"1")
@@ -72,13 +73,13 @@ def test_what_was_outside_before_is_known_once_it_is_moved_in(home: Path) -> Non
         workload(home)
     trace = recorder.trace()
     assert recorder.unmeasured == []
-    assert trace.end().content() == content(home)
-    assert content(home)["in/deep/file"] == b"1"
-    assert content(home)["linked"] == b"35"
+    assert trace.end().content() == read_content(home)
+    assert read_content(home)["in/deep/file"] == b"1"
+    assert read_content(home)["linked"] == b"35"
     assert {name for _, name in trace.start.entries} == {"old", "folder", "deep", "file"}
 
 
-def test_a_descriptor_from_before_is_known_to_hold_what_it_held(home: Path) -> None:
+def test_the_content_behind_an_older_descriptor_is_known(home: Path) -> None:
     (home.parent / "outside").write_bytes(b"123")
     fd = os.open(home.parent / "outside", os.O_RDWR)
 
@@ -87,11 +88,11 @@ def test_a_descriptor_from_before_is_known_to_hold_what_it_held(home: Path) -> N
         os.rename(home.parent / "outside", home / "a")
 
     assert record(workload, home) == ["write (outside) 1 b'X'", "rename (outside)/outside a"]
-    assert content(home)["a"] == b"1X3"
+    assert read_content(home)["a"] == b"1X3"
     os.close(fd)
 
 
-def test_a_function_that_a_test_has_defined_is_rebound(home: Path) -> None:
+def test_references_in_a_function_of_the_test_are_replaced(home: Path) -> None:
     from os import fsync, replace
 
     plain = open
@@ -104,7 +105,7 @@ def test_a_function_that_a_test_has_defined_is_rebound(home: Path) -> None:
     assert record(workload, home) == ["create a", "fsync a", "rename a b"]
 
 
-def test_recording_keeps_no_file_open(home: Path) -> None:
+def test_recording_leaves_no_file_open(home: Path) -> None:
     def open_files() -> set[str]:
         return set(os.listdir("/proc/self/fd"))
 
@@ -119,7 +120,7 @@ def test_recording_keeps_no_file_open(home: Path) -> None:
     assert open_files() == before
 
 
-def test_markers_stand_among_the_ops_in_order(home: Path) -> None:
+def test_markers_and_ops_are_in_order(home: Path) -> None:
     with Recorder(home) as recorder:
         (home / "a").touch()
         recorder.log.add(Ack("a"))
@@ -127,7 +128,7 @@ def test_markers_stand_among_the_ops_in_order(home: Path) -> None:
     assert in_words(recorder.trace()) == ["create a", "ack", "create b"]
 
 
-def test_a_file_outside_of_home_leaves_no_op(home: Path) -> None:
+def test_a_file_that_stays_outside_home_is_not_in_the_trace(home: Path) -> None:
     assert record(lambda home: (home.parent / "elsewhere").write_bytes(b"1"), home) == []
 
 
@@ -176,7 +177,7 @@ STEPS = st.one_of(
 
 
 @given(st.lists(STEPS, max_size=25))
-def test_any_sequence_replays_to_what_is_there(steps: list[tuple[Any, ...]]) -> None:
+def test_any_sequence_replays_to_the_real_content(steps: list[tuple[Any, ...]]) -> None:
     def workload(home: Path) -> None:
         for call, *args in steps:
             with contextlib.suppress(OSError, shutil.Error):
@@ -189,7 +190,7 @@ def test_any_sequence_replays_to_what_is_there(steps: list[tuple[Any, ...]]) -> 
         record(workload, home)
 
 
-# Standing in, and leaving
+# Stand-ins, and how they are removed
 
 
 def names_of_modules() -> dict[tuple[str, str], int]:
@@ -203,12 +204,12 @@ def names_of_modules() -> dict[tuple[str, str], int]:
 
 def held() -> list[Any]:
     return [
-        ways.rename_in_closure.__closure__[0].cell_contents,  # type: ignore[index]
-        ways.bound_as_default.__defaults__,
-        ways.bound_as_default.__kwdefaults__["sync"],  # type: ignore[index]
-        ways.write_bound_at_import.func,
-        ways.write_bound_at_import.args,
-        *vars(ways.Bound).values(),
+        library_ways.rename_in_closure.__closure__[0].cell_contents,  # type: ignore[index]
+        library_ways.bound_as_default.__defaults__,
+        library_ways.bound_as_default.__kwdefaults__["sync"],  # type: ignore[index]
+        library_ways.write_bound_at_import.func,
+        library_ways.write_bound_at_import.args,
+        *vars(library_ways.Bound).values(),
         aiofiles.os.rename.__closure__[0].cell_contents,
         threading.Thread.start,
         concurrent.futures.ThreadPoolExecutor.submit,
@@ -217,12 +218,12 @@ def held() -> list[Any]:
 
 
 @pytest.mark.parametrize("error", [None, KeyError("workload")])
-def test_everything_is_put_back(error: Exception | None, home: Path) -> None:
+def test_everything_is_restored(error: Exception | None, home: Path) -> None:
     names, others = names_of_modules(), held()
     with contextlib.suppress(KeyError), Recorder(home):
-        assert vars(ways)["replace_bound_at_import"] is os.replace
+        assert vars(library_ways)["replace_bound_at_import"] is os.replace
         assert os.unlink in os.supports_dir_fd
-        assert builtins.open is io.open is ways.open_bound_at_import
+        assert builtins.open is io.open is library_ways.open_bound_at_import
         (home / "a").touch()
         if error is not None:
             raise error
@@ -230,10 +231,10 @@ def test_everything_is_put_back(error: Exception | None, home: Path) -> None:
     assert {key for key in names.keys() | now.keys() if names.get(key) != now.get(key)} == set()
     assert isinstance(os.rename, types.BuiltinFunctionType)
     assert inspect.getsourcefile(threading.Thread.start) == threading.__file__
-    assert all(one is other or one == other for one, other in zip(others, held(), strict=True))
+    assert all(before is after or before == after for before, after in zip(others, held(), strict=True))
 
 
-def test_a_module_imported_meanwhile_is_put_right(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_module_imported_while_recording_is_restored(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (home.parent / "imported_meanwhile.py").write_text(
         "from os import rename\nfrom io import FileIO\ndef move(a, b, rename=rename): rename(a, b)\n"
         "class Kept:\n    open = open\n    def again(self): return (lambda: rename)\n"
@@ -254,7 +255,7 @@ def test_a_module_imported_meanwhile_is_put_right(home: Path, monkeypatch: pytes
     assert module.Kept.open is open
 
 
-def test_a_stand_in_that_was_kept_is_the_real_call_afterwards(home: Path) -> None:
+def test_a_stand_in_that_was_kept_makes_the_real_call_afterwards(home: Path) -> None:
     with Recorder(home) as recorder:
         kept, file_io = os.replace, io.FileIO
         late = open(home / "late", "wb")
@@ -267,7 +268,7 @@ def test_a_stand_in_that_was_kept_is_the_real_call_afterwards(home: Path) -> Non
     assert record(lambda home: kept(home / "new", home / "old"), home) == ["rename new old"]
 
 
-def test_older_files_are_still_what_they_were(home: Path) -> None:
+def test_older_files_still_pass_isinstance(home: Path) -> None:
     with open(home / "old", "rb", buffering=0) as before, Recorder(home):
         assert isinstance(before, io.FileIO)
         assert issubclass(type(before), io.FileIO)
@@ -290,7 +291,7 @@ def test_older_files_are_still_what_they_were(home: Path) -> None:
         (("w", -1, "no such encoding"), LookupError),
     ],
 )
-def test_open_refuses_what_it_refuses_otherwise(args: tuple[Any, ...], error: type[Exception], home: Path) -> None:
+def test_open_raises_the_usual_errors(args: tuple[Any, ...], error: type[Exception], home: Path) -> None:
     with pytest.raises(error) as plain:
         open(home / "a", *args)
     (home / "a").unlink(missing_ok=True)
@@ -300,25 +301,19 @@ def test_open_refuses_what_it_refuses_otherwise(args: tuple[Any, ...], error: ty
     assert recorder.unmeasured == []
 
 
-def test_a_file_object_looks_as_it_does_otherwise(home: Path) -> None:
+def test_a_file_object_has_the_usual_attributes(home: Path) -> None:
     def inheritable(path: str, flags: int) -> int:
         fd = os.open(path, flags)
         os.set_inheritable(fd, True)
         return fd
 
     def looks(name: str) -> list[Any]:
-        said: list[Any] = []
+        attributes: list[Any] = []
         for mode, opener in (("w", None), ("wb", None), ("a+", None), ("r+b", None), ("w+b", inheritable)):
             with open(home / name, mode, opener=opener) as file:
-                said += [
-                    type(file),
-                    file.mode,
-                    file.name,
-                    file.readable(),
-                    file.writable(),
-                    os.get_inheritable(file.fileno()),
-                ]
-        return said
+                attributes += [type(file), file.mode, file.name, file.readable(), file.writable()]
+                attributes.append(os.get_inheritable(file.fileno()))
+        return attributes
 
     plain = looks("old")
     with Recorder(home):
@@ -340,7 +335,7 @@ def test_a_second_recorder_is_refused(home: Path) -> None:
     assert in_words(recorder.trace()) == ["create a"]
 
 
-def test_the_trace_is_there_after_the_block(home: Path) -> None:
+def test_there_is_no_trace_before_the_end_of_the_block(home: Path) -> None:
     with Recorder(home) as recorder, pytest.raises(RuntimeError, match="still active"):
         recorder.trace()
 

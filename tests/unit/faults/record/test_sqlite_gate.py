@@ -43,7 +43,7 @@ def log(home: Path) -> Log:
 
 
 class FailingGate:
-    """Lets everything happen but the n-th op of a kind, and remembers all."""
+    """Lets every op pass but the n-th of a kind, and logs them all."""
 
     def __init__(self, kind: str = "", nth: int = 0, answer: BaseException | int | None = None) -> None:
         self.asked: list[tuple[str, str]] = []
@@ -67,7 +67,7 @@ class FailingGate:
         self.happened += 1
 
 
-def test_the_gate_is_asked_before_each_op_and_told_after_it(home: Path, log: Log) -> None:
+def test_the_gate_is_called_before_and_after_each_op(home: Path, log: Log) -> None:
     gate = FailingGate()
     with watch_sqlite(log, gate):
         write_commits(log, home, "delete", "extra").close()
@@ -154,7 +154,7 @@ def test_a_refused_folder_sync_comes_after_the_unlink(home: Path, log: Log) -> N
 
 
 @pytest.mark.parametrize("kind", ["create", "write", "fsync", "unlink"])
-def test_an_error_of_our_own_is_noted_and_sqlite_goes_on(home: Path, log: Log, kind: str) -> None:
+def test_a_bug_of_our_own_is_a_reason_and_sqlite_goes_on(home: Path, log: Log, kind: str) -> None:
     gate = FailingGate(kind, 1, RuntimeError("a bug"))
     with watch_sqlite(log, gate):
         write_commits(log, home, "delete", "extra").close()
@@ -163,7 +163,7 @@ def test_an_error_of_our_own_is_noted_and_sqlite_goes_on(home: Path, log: Log, k
         assert connection.execute("select count(*) from t").fetchone() == (COMMITS,)
 
 
-def test_sqlite_goes_on_though_nothing_can_be_recorded(home: Path, log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_sqlite_goes_on_if_recording_fails(home: Path, log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
     def fails() -> None:
         raise RuntimeError("a bug")
 
@@ -175,7 +175,7 @@ def test_sqlite_goes_on_though_nothing_can_be_recorded(home: Path, log: Log, mon
         assert connection.execute("select count(*) from t").fetchone() == (COMMITS,)
 
 
-def test_a_real_call_is_made_once_though_recording_it_fails(log: Log) -> None:
+def test_a_real_call_is_made_once_if_recording_it_fails(log: Log) -> None:
     made: list[str] = []
 
     def real(name: str) -> int:
@@ -190,7 +190,7 @@ def test_a_real_call_is_made_once_though_recording_it_fails(log: Log) -> None:
     assert made == ["call"]
 
 
-def test_a_real_call_is_made_once_though_a_signal_comes_meanwhile(log: Log) -> None:
+def test_a_real_call_is_made_once_if_a_signal_interrupts_it(log: Log) -> None:
     received: list[int] = []
 
     def handle(number: int, _frame: Any) -> None:
@@ -198,7 +198,7 @@ def test_a_real_call_is_made_once_though_a_signal_comes_meanwhile(log: Log) -> N
         raise KeyboardInterrupt
 
     before = signal.signal(signal.SIGUSR1, handle)
-    real = ctypes.CDLL(None)["raise"]  # in C: Python sees the signal only when it is back
+    real = ctypes.CDLL(None)["raise"]  # in C: Python handles the signal only after it returns
     watch = sqlite_vfs._Watcher(log, None)
     try:
         code = watch.observed("", "", lambda _watch, make, _number: make(), real, signal.SIGUSR1)
@@ -234,7 +234,7 @@ class WaitingGate(FailingGate):
 
     def __init__(self, log: Log) -> None:
         super().__init__()
-        self.waits_in_vain = False
+        self.blocked = False
         self._log = log
 
     def before(self, intent: Intent) -> int | None:
@@ -246,18 +246,18 @@ class WaitingGate(FailingGate):
         super().after(*ops)
 
     def _wait(self) -> None:
-        if not self.waits_in_vain:
+        if not self.blocked:
             thread = threading.Thread(target=self._log.add, args=[Ack("elsewhere")])
             thread.start()
             thread.join(timeout=10)
-            self.waits_in_vain = thread.is_alive()
+            self.blocked = thread.is_alive()
 
 
 def test_the_gate_may_wait_for_another_thread(home: Path, log: Log) -> None:
     gate = WaitingGate(log)
     with watch_sqlite(log, gate):
         write_commits(log, home, "delete", "extra").close()
-    assert not gate.waits_in_vain
+    assert not gate.blocked
     assert replayed(log, home) == on_disk(home)
 
 

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import sqlite3
 import subprocess
 import sys
@@ -50,8 +51,8 @@ def log(home: Path) -> Log:
     return Log(home)
 
 
-def cuts(trace: Trace) -> Iterator[tuple[int, list[Item]]]:
-    """Give each prefix that ends with an op, with the number of commits that were acknowledged in it."""
+def prefixes(trace: Trace) -> Iterator[tuple[int, list[Item]]]:
+    """Yield each prefix that ends with an op, after the number of commits that were acknowledged in it."""
     for end, item in enumerate(trace.items, 1):
         if isinstance(item, OPS):
             prefix = trace.items[:end]
@@ -61,20 +62,14 @@ def cuts(trace: Trace) -> Iterator[tuple[int, list[Item]]]:
 @pytest.mark.parametrize("level", LEVELS)
 @pytest.mark.parametrize("mode", MODES)
 class TestEveryMode:
-    def test_the_trace_replays_to_the_files_while_the_connection_is_open(
+    def test_the_trace_replays_to_the_files_before_and_after_the_connection_is_closed(
         self, home: Path, log: Log, mode: str, level: str
     ) -> None:
         with watch_sqlite(log) as watching, closing(write_commits(log, home, mode, level)):
             assert watching
             assert replayed(log, home) == on_disk(home)
-        assert not log.unmeasured
-
-    def test_the_trace_replays_to_the_files_after_the_connection_was_closed(
-        self, home: Path, log: Log, mode: str, level: str
-    ) -> None:
-        with watch_sqlite(log):
-            write_commits(log, home, mode, level).close()
         assert replayed(log, home) == on_disk(home)
+        assert not log.unmeasured
 
     def test_a_kill_after_any_op_leaves_a_prefix_of_the_commits_with_all_that_were_acknowledged(
         self, home: Path, log: Log, mode: str, level: str
@@ -82,11 +77,11 @@ class TestEveryMode:
         with watch_sqlite(log):
             write_commits(log, home, mode, level).close()
         trace = log.trace()
-        found = [(acked, rows(home, replay(trace.start, prefix))) for acked, prefix in cuts(trace)]
-        prefixes = [list(range(count)) for count in range(COMMITS + 1)]
-        assert [(acked, left) for acked, left in found if left not in prefixes[acked:]] == []
-        assert len(found) > COMMITS
-        assert found[-1][1] == prefixes[-1]
+        disks = [(acked, rows(home, replay(trace.start, prefix))) for acked, prefix in prefixes(trace)]
+        allowed = [list(range(count)) for count in range(COMMITS + 1)]
+        assert [(acked, left) for acked, left in disks if left not in allowed[acked:]] == []
+        assert len(disks) > COMMITS
+        assert disks[-1][1] == allowed[-1]
 
     def test_syncs_are_where_the_documentation_says(self, home: Path, log: Log, mode: str, level: str) -> None:
         with watch_sqlite(log), closing(write_commits(log, home, mode, level)) as connection:
@@ -138,7 +133,7 @@ def test_a_commit_over_two_databases_replays_with_its_super_journal(home: Path, 
     assert replayed(log, home) == on_disk(home)
 
 
-def test_what_was_there_before_is_where_the_replay_starts(home: Path) -> None:
+def test_the_replay_starts_from_existing_files(home: Path) -> None:
     write_commits(Log(home), home, "delete", "full").close()
     log = Log(home)
     with watch_sqlite(log), closing(sqlite3.connect(home / "a.db")) as connection:
@@ -171,7 +166,7 @@ def test_a_mapped_database_that_grows_ahead_of_its_pages_replays(home: Path, log
     assert replayed(log, home) == on_disk(home)
 
 
-def test_a_hot_journal_is_rolled_back_on_record(home: Path, log: Log) -> None:
+def test_the_rollback_of_a_hot_journal_is_recorded(home: Path, log: Log) -> None:
     with watch_sqlite(log):
         write_commits(log, home, "delete", "full").close()
     trace = log.trace()
@@ -184,7 +179,7 @@ def test_a_hot_journal_is_rolled_back_on_record(home: Path, log: Log) -> None:
     assert replayed(second, home) == on_disk(home)
 
 
-def test_temporary_files_without_a_name_are_left_alone(log: Log) -> None:
+def test_temporary_files_without_a_name_are_not_recorded(log: Log) -> None:
     with watch_sqlite(log), closing(sqlite3.connect("")) as connection:
         connection.execute("pragma cache_size = 1")
         connection.execute("create table t (number)")
@@ -283,24 +278,18 @@ def default_vfs() -> Any:
     return LIBRARY.sqlite3_vfs_find(None)
 
 
-def test_the_default_is_put_back(log: Log) -> None:
+def test_the_default_is_restored(log: Log) -> None:
     before = default_vfs()
-    with watch_sqlite(log):
+    with contextlib.suppress(ZeroDivisionError), watch_sqlite(log):
         assert default_vfs() != before
         with watch_sqlite(log):
             pass
         assert default_vfs() != before
-    assert default_vfs() == before
-
-
-def test_the_default_is_put_back_after_an_exception(log: Log) -> None:
-    before = default_vfs()
-    with pytest.raises(ZeroDivisionError), watch_sqlite(log):
         raise ZeroDivisionError
     assert default_vfs() == before
 
 
-def test_a_connection_of_before_goes_on_unrecorded(home: Path) -> None:
+def test_an_older_connection_is_not_recorded(home: Path) -> None:
     with closing(write_commits(Log(home), home, "delete", "full")) as connection:
         log = Log(home)
         with watch_sqlite(log):
@@ -329,7 +318,7 @@ def test_a_connection_that_outlives_the_block_is_recorded_in_the_next_one(home: 
     with watch_sqlite(log):
         connection = write_commits(log, home, mode, "full")
     commit(connection, COMMITS)
-    home.joinpath("0").touch()  # so that a node is not by chance what it was
+    home.joinpath("0").touch()  # so that no node has the same number by chance
     second = Log(home)
     with watch_sqlite(second), closing(connection):
         commit(connection, COMMITS + 1)
@@ -387,9 +376,7 @@ def test_a_connection_may_outlive_the_interpreter(home: Path) -> None:
     assert (done.returncode, done.stderr) == (0, "")
 
 
-def test_where_the_library_cannot_be_reached_nothing_happens(
-    home: Path, log: Log, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_a_reachable_library_nothing_is_recorded(home: Path, log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sqlite_abi, "libraries", lambda: iter(()))
     monkeypatch.setattr(sqlite_vfs, "_wrapper", sqlite_vfs._wrapper.__wrapped__)
     before = default_vfs()
@@ -401,11 +388,11 @@ def test_where_the_library_cannot_be_reached_nothing_happens(
     assert log.unmeasured == []
 
 
-def test_a_library_that_sqlite3_does_not_use_is_not_taken_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_library_that_sqlite3_does_not_use_is_not_wrapped(monkeypatch: pytest.MonkeyPatch) -> None:
     registered: list[int] = []
 
     class Copy:
-        """Stands for a second copy of SQLite: what is registered there, `sqlite3` does not know."""
+        """A second copy of SQLite: `sqlite3` does not see what is registered there."""
 
         def __getattr__(self, name: str) -> Any:
             return getattr(LIBRARY, name)

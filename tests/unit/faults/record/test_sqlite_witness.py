@@ -1,4 +1,4 @@
-"""strace as an independent witness: folder syncs are inferred by the recorder, the kernel knows about them."""
+"""strace as an independent witness: the recorder infers the folder syncs of SQLite, strace sees them."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ pytestmark = pytest.mark.skipif(sqlite_vfs._wrapper() is None, reason="this inte
 
 @pytest.fixture(scope="module")
 def witnessed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[Calls, Calls]]:
-    """Run all workloads under strace: for each, what was recorded and what the kernel was asked to do."""
+    """Run all workloads under strace: for each, the recorded calls and those that strace saw."""
     strace = shutil.which("strace")
     if strace is None:
         pytest.skip("strace is not installed (apt-get install strace)")
@@ -46,7 +46,7 @@ _CALL = re.compile(r"(?P<name>\w+)\((?P<arguments>.*)\) += \d+$")
 
 
 def kernel_calls(lines: list[str], home: str) -> Iterator[tuple[str, str, int, int]]:
-    """Give each call below home as name, file, offset and size."""
+    """Yield each call below home as name, file, offset and size."""
     for line in lines:
         call = _CALL.search(line)
         path = re.search(r'[<"](/[^>"]*)[>"]', line)
@@ -62,7 +62,7 @@ def kernel_calls(lines: list[str], home: str) -> Iterator[tuple[str, str, int, i
 
 
 @pytest.mark.parametrize("case", sqlite_workload.CASES)
-def test_the_kernel_was_asked_for_what_was_recorded(witnessed: dict[str, tuple[Calls, Calls]], case: str) -> None:
+def test_strace_saw_what_was_recorded(witnessed: dict[str, tuple[Calls, Calls]], case: str) -> None:
     recorded, seen = witnessed[case]
     assert recorded == seen
     assert len(recorded) > COMMITS

@@ -1,4 +1,4 @@
-"""What the recorder says is what the kernel was asked to do, by witnesses who know nothing of it."""
+"""The recorder agrees with independent witnesses: strace, and a real kill."""
 
 from __future__ import annotations
 
@@ -39,18 +39,18 @@ CALLS = {*KINDS, *WRITES, "open", "openat", "creat", "unlinkat"}
 
 CUT = re.compile(r"^(\d+ +)(.*) <unfinished \.\.\.>$")
 RESUMED = re.compile(r"^(\d+ +)<\.\.\. \w+ resumed>(.*)$")
-SAID = re.compile(r"^(?:\d+ +)?(\w+)\((.*)\) += (-?\d+)")
+CALL = re.compile(r"^(?:\d+ +)?(\w+)\((.*)\) += (-?\d+)")
 
 
 def witnessed(strace: str, home: Path) -> list[str]:
-    """Read what strace saw of changes below home, in the words of the recorder."""
+    """Return the changes below home that strace saw, as the recorder names them."""
     made: set[str] = set()
     ops = []
     for line in whole_lines(strace):
-        found = SAID.match(line)
-        if found is None or int(found[3]) < 0 or str(home) not in found[2]:
+        match = CALL.match(line)
+        if match is None or int(match[3]) < 0 or str(home) not in match[2]:
             continue
-        call, args, result = found[1], found[2], int(found[3])
+        call, args, result = match[1], match[2], int(match[3])
         if call in WRITES and result and _goes_to(call, args, home):
             ops.append(f"write {result}")
         elif call == "openat" and "O_CREAT" in args:
@@ -68,7 +68,7 @@ def witnessed(strace: str, home: Path) -> list[str]:
 
 
 def whole_lines(strace: str) -> Iterator[str]:
-    """Put together the lines that strace cut because another thread came in between, where the call ended."""
+    """Join the lines that strace split because another thread made a call in between, where the call ended."""
     begun: dict[str, str] = {}
     for line in strace.splitlines():
         if cut := CUT.match(line):
@@ -88,8 +88,8 @@ def _goes_to(call: str, args: str, home: Path) -> bool:
 def test_strace_saw_what_was_recorded(tmp_path: Path) -> None:
     home = tmp_path / "home"
     home.mkdir()
-    told = tmp_path / "strace"
-    command = ["strace", "-f", "-y", "-s", "0", "-e", f"trace={','.join(sorted(CALLS))}", "-o", str(told)]
+    output = tmp_path / "strace"
+    command = ["strace", "-f", "-y", "-s", "0", "-e", f"trace={','.join(sorted(CALLS))}", "-o", str(output)]
     run = subprocess.run(
         [*command, sys.executable, "-m", "tests.unit.faults.record.witness_workload", str(home)],
         capture_output=True,
@@ -101,12 +101,12 @@ def test_strace_saw_what_was_recorded(tmp_path: Path) -> None:
     assert run.returncode == 0, run.stderr
     recorded = run.stdout.splitlines()
     assert len(recorded) > 30
-    assert witnessed(told.read_text(), home) == recorded
+    assert witnessed(output.read_text(), home) == recorded
 
 
 @pytest.mark.parametrize("limit", [1, 100, 4096, 5000])
 def test_a_real_kill_tears_a_write_into_a_prefix(limit: int, tmp_path: Path) -> None:
-    """As the model `kill` has it: what a dying process wrote last may be there in part, up to some byte."""
+    """As the model `kill` says: the last write of a dying process may be there in part, up to some byte."""
     data = bytes(range(256)) * 40
 
     def workload() -> None:

@@ -1,4 +1,4 @@
-"""A workload that writes in many ways, recorded; says what was recorded, one op a line. Run under strace."""
+"""A workload that writes in many ways. It prints what was recorded, one op per line. Run under strace."""
 
 from __future__ import annotations
 
@@ -66,5 +66,5 @@ if __name__ == "__main__":
         main(home)
     assert recorder.unmeasured == [], recorder.unmeasured
     ops = [item for item in recorder.trace().items if isinstance(item, OPS)]
-    for words, op in zip(in_words(recorder.trace()), ops, strict=True):
-        print(words.split()[0], len(op.data) if isinstance(op, Write) else 0)  # noqa: T201 - that is its answer
+    for text, op in zip(in_words(recorder.trace()), ops, strict=True):
+        print(text.split()[0], len(op.data) if isinstance(op, Write) else 0)  # noqa: T201

@@ -1,4 +1,4 @@
-"""Ops in words, so that a test can say what it expects in one line each."""
+"""Ops as text, so that a test can state each one it expects in a line."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from pytest_wfstate.faults.trace.ops import (
 
 
 def in_words(trace: Trace) -> list[str]:
-    """Say what a trace is, with a path for each node: `write a 0 b'hello'`."""
+    """Return the items of a trace, with a path for each node: `write a 0 b'hello'`."""
     tree = trace.start.copy()
     paths: dict[Node, str] = {HOME: "."}
     words = []
