@@ -1,4 +1,4 @@
-"""The store fixtures under every way to run an async test, and a frozen clock that stops no event loop."""
+"""The store fixtures under every way to run an async test, and event loops under a frozen clock."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ async def test_resume(resume_store):
 
 ASYNCIO_INI = "[pytest]\nasyncio_mode = strict\nasyncio_default_fixture_loop_scope = function"
 
-# Run in a process of its own, with a real deadline: an event loop that stands still would stand still for ever.
+# Run in a process of its own, with a real deadline: an event loop that stops would hang forever.
 FROZEN = """
 import asyncio
 import pytest
@@ -101,28 +101,19 @@ def test_a_store_may_be_used_from_one_loop_after_another(pytester: pytest.Pytest
     pytester.runpytest_inprocess("-p", "no:asyncio", "-p", "no:anyio").assert_outcomes(passed=2)
 
 
-def test_a_frozen_clock_lets_pytest_asyncio_go_on(pytester: pytest.Pytester) -> None:
-    pytester.makeini(ASYNCIO_INI)
-    pytester.makepyfile(
-        FROZEN
-        + """
-@pytest.mark.asyncio
-async def test_it(frozen_clock, tmp_path):
-    await sleep_and_mark(frozen_clock, tmp_path)
-"""
-    )
-    pytester.runpytest_subprocess("-p", "no:anyio", timeout=60).assert_outcomes(passed=1)
-
-
-def test_a_frozen_clock_lets_asyncio_run_go_on(pytester: pytest.Pytester) -> None:
-    pytester.makepyfile(
-        FROZEN
-        + """
-def test_it(frozen_clock, tmp_path):
-    asyncio.run(sleep_and_mark(frozen_clock, tmp_path))
-"""
-    )
-    pytester.runpytest_subprocess("-p", "no:asyncio", "-p", "no:anyio", timeout=60).assert_outcomes(passed=1)
+@pytest.mark.parametrize(
+    ("test", "options"),
+    [
+        ("@pytest.mark.asyncio\nasync def test_it(frozen_clock, tmp_path):\n    await ", ("-p", "no:anyio")),
+        ("def test_it(frozen_clock, tmp_path):\n    asyncio.run", ("-p", "no:asyncio", "-p", "no:anyio")),
+    ],
+    ids=["pytest-asyncio", "asyncio.run"],
+)
+def test_a_frozen_clock_does_not_stop_the_loop(pytester: pytest.Pytester, test: str, options: tuple[str, ...]) -> None:
+    if "mark" in test:
+        pytester.makeini(ASYNCIO_INI)
+    pytester.makepyfile(f"{FROZEN}\n{test}(sleep_and_mark(frozen_clock, tmp_path))\n")
+    pytester.runpytest_subprocess(*options, timeout=60).assert_outcomes(passed=1)
 
 
 def test_a_frozen_clock_stamps_records_under_trio(pytester: pytest.Pytester) -> None:

@@ -150,32 +150,27 @@ class TestFakeDisk:
 
 
 class TestOptions:
-    @pytest.mark.parametrize("where", ["option", "ini"])
-    def test_set_the_model(self, pytester: pytest.Pytester, run: Run, where: str) -> None:
-        pytester.makepyfile(SOUND)
-        if where == "ini":
-            pytester.makeini("[pytest]\nwfstate_model = kill")
-        result = run("-s", *(["--wfstate-model=kill"] if where == "option" else []))
-        assert "kill 5" in result.stdout.str()
-        result.stdout.fnmatch_lines(["wfstate: *; model kill*"])
+    MANY = """
+def test_it(crash):
+    explored = crash.explore(lambda home: [(home / name).write_text("x" * 2000) for name in "abcdef"], print)
+    print(explored.model, explored.tried)
+"""
 
     @pytest.mark.parametrize("where", ["option", "ini"])
-    def test_set_the_profile(self, pytester: pytest.Pytester, run: Run, where: str) -> None:
-        pytester.makepyfile(
-            """
-            def test_it(crash):
-                def workload(home):
-                    for number in range(6):
-                        (home / str(number)).write_text("x" * 2000)
-
-                print("tried", crash.explore(workload, lambda disk: None).tried)
-            """
-        )
+    @pytest.mark.parametrize(
+        ("source", "setting", "value", "printed"),
+        [(SOUND, "model", "kill", "kill 5"), (MANY, "profile", "quick", "posix 500")],
+        ids=["model", "profile"],
+    )
+    def test_set(
+        self, pytester: pytest.Pytester, run: Run, where: str, source: str, setting: str, value: str, printed: str
+    ) -> None:
+        pytester.makepyfile(source)
         if where == "ini":
-            pytester.makeini("[pytest]\nwfstate_profile = quick")
-        result = run("-s", *(["--wfstate-profile=quick"] if where == "option" else []))
-        assert "tried 500" in result.stdout.str()
-        result.stdout.fnmatch_lines(["wfstate: *; profile quick; *"])
+            pytester.makeini(f"[pytest]\nwfstate_{setting} = {value}")
+        result = run("-s", *([f"--wfstate-{setting}={value}"] if where == "option" else []))
+        assert printed in result.stdout.str()
+        result.stdout.fnmatch_lines([f"wfstate: *; {setting} {value}*"])
 
     def test_a_test_may_choose_another_model(self, pytester: pytest.Pytester, run: Run) -> None:
         pytester.makepyfile(SOUND.replace("workload, check", "workload, check, model='xfs'"))

@@ -11,29 +11,25 @@ pytestmark = pytest.mark.usefixtures("notes")
 
 
 class TestReplay:
-    def test_reproduces_it(self, pytester: pytest.Pytester, run: Run) -> None:
-        pytester.makepyfile(test_bank=BROKEN)
+    @pytest.mark.parametrize(
+        ("source", "test"), [(BROKEN, "test_a_charge_is_remembered"), (CARELESS, "test_it")], ids=["crash", "error"]
+    )
+    def test_reproduces_it(self, pytester: pytest.Pytester, run: Run, source: str, test: str) -> None:
+        pytester.makepyfile(test_bank=source)
         first = run()
-        again = run("test_bank.py::test_a_charge_is_remembered", f"--wfstate-replay={replay_id(first)}")
+        assert f'Replay it:  pytest "test_bank.py::{test}" --wfstate-replay={replay_id(first)}' in failure(first)
+        again = run(f"test_bank.py::{test}", f"--wfstate-replay={replay_id(first)}")
         again.assert_outcomes(failed=1)
         assert replay_id(again) == replay_id(first)
         assert failure(again).split("posix:")[0].split("This is")[0] == failure(first).split("posix:")[0]
         assert "This is one disk, replayed." in failure(again)
 
-    def test_reproduces_an_io_error(self, pytester: pytest.Pytester, run: Run) -> None:
-        pytester.makepyfile(test_bank=CARELESS)
-        first = run()
-        assert f'Replay it:  pytest "test_bank.py::test_it" --wfstate-replay={replay_id(first)}' in failure(first)
-        again = run("test_bank.py::test_it", f"--wfstate-replay={replay_id(first)}")
-        again.assert_outcomes(failed=1)
-        assert replay_id(again) == replay_id(first)
-        assert "This is one disk, replayed." in failure(again)
-
-    def test_passes_once_the_check_does(self, pytester: pytest.Pytester, run: Run) -> None:
+    @pytest.mark.parametrize("workers", [0, 1])
+    def test_passes_once_the_check_does(self, pytester: pytest.Pytester, run: Run, workers: int) -> None:
         pytester.makepyfile(test_bank=BROKEN)
-        replay = replay_id(run())
+        replay = f"--wfstate-replay={replay_id(run())}"
         pytester.makepyfile(test_bank=BROKEN.replace("== order", "in (order, None)"))
-        result = run(f"--wfstate-replay={replay}")
+        result = pytester.runpytest_subprocess("-n1", *OTHERS[:4], replay) if workers else run(replay)
         result.assert_outcomes(passed=1)
         assert result.ret == pytest.ExitCode.OK
 
@@ -71,14 +67,6 @@ class TestReplay:
         assert self.NOTHING in result.outlines
         assert run("--collect-only", "--wfstate-replay=posix-0-0-00000000").ret == pytest.ExitCode.OK
 
-    def test_under_xdist_counts(self, pytester: pytest.Pytester, run: Run) -> None:
-        pytester.makepyfile(test_bank=BROKEN)
-        replay = replay_id(run())
-        pytester.makepyfile(test_bank=BROKEN.replace("== order", "in (order, None)"))
-        result = pytester.runpytest_subprocess("-n1", *OTHERS[:4], f"--wfstate-replay={replay}")
-        result.assert_outcomes(passed=1)
-        assert result.ret == pytest.ExitCode.OK
-
     def test_of_an_invalid_id_is_a_usage_error(self, pytester: pytest.Pytester, run: Run) -> None:
         pytester.makepyfile(SOUND)
         result = run("--wfstate-replay=the-last-one")
@@ -87,20 +75,15 @@ class TestReplay:
 
 
 class TestKeep:
-    def test_keeps_the_disk_of_a_violation(self, pytester: pytest.Pytester, run: Run) -> None:
-        pytester.makepyfile(test_bank=BROKEN)
+    @pytest.mark.parametrize(
+        ("source", "test", "text"), [(BROKEN, "test_a_charge_is_remembered", "order-1"), (CARELESS, "test_it", "text")]
+    )
+    def test_keeps_the_disk(self, pytester: pytest.Pytester, run: Run, source: str, test: str, text: str) -> None:
+        pytester.makepyfile(test_bank=source)
         result = run("--wfstate-keep=kept")
-        kept = pytester.path / "kept" / "test_a_charge_is_remembered"
-        assert [path.name for path in kept.iterdir()] == ["note.tmp"]
-        assert (kept / "note.tmp").read_text() == "order-1"
-        assert "The disk was kept in kept/test_a_charge_is_remembered" in failure(result)
-
-    def test_keeps_the_disk_of_an_io_error(self, pytester: pytest.Pytester, run: Run) -> None:
-        pytester.makepyfile(test_bank=CARELESS)
-        result = run("--wfstate-keep=kept")
-        kept = pytester.path / "kept" / "test_it"
-        assert {path.name: path.read_text() for path in kept.iterdir()} == {"note.tmp": "text"}
-        assert "The disk was kept in kept/test_it" in failure(result)
+        kept = pytester.path / "kept" / test
+        assert {path.name: path.read_text() for path in kept.iterdir()} == {"note.tmp": text}
+        assert f"The disk was kept in kept/{test}" in failure(result)
 
     def test_keeps_nothing_else(self, pytester: pytest.Pytester, run: Run) -> None:
         pytester.makepyfile(SOUND)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -10,6 +10,7 @@ import pytest
 
 from pytest_wfstate import Crash, Disk
 from pytest_wfstate.labs.settings import Settings
+from tests.unit.faults.disk.notes import read
 
 
 @pytest.fixture
@@ -52,3 +53,18 @@ class Tried(list[tuple[dict[str, bytes | None], list[Any]]]):
     def __call__(self, disk: Disk) -> None:
         files = {path.name: path.read_bytes() if path.is_file() else None for path in disk.home.iterdir()}
         self.append((files, disk.acked))
+
+
+def note_is_kept(disk: Disk) -> None:
+    """Fail if a note was acknowledged and is not there."""
+    assert not disk.acked or read(disk.home) == "text"
+
+
+def saving(crash: Crash, save: Callable[[Path, str], None]) -> Callable[[Path], None]:
+    """Return a workload that saves a note and acknowledges it."""
+
+    def workload(home: Path) -> None:
+        save(home, "text")
+        crash.ack("text")
+
+    return workload

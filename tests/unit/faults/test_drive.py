@@ -10,21 +10,14 @@ from typing import Any
 import pytest
 
 from pytest_wfstate import Crash, CrashBug, Disk, NeverReached
-from tests.unit.faults.conftest import accept
+from tests.unit.faults.conftest import accept, note_is_kept, saving
 from tests.unit.faults.crash.killed import names
 from tests.unit.faults.disk.notes import read, save, save_without_fsync
 
 
 class TestCallables:
     def test_may_be_plain(self, crash: Crash) -> None:
-        def check(disk: Disk) -> None:
-            assert (read(disk.home) == "text") >= len(disk.acked)
-
-        def workload(home: Path) -> None:
-            save(home, "text")
-            crash.ack()
-
-        assert crash.explore(workload, check).verdict == "CLEAN"
+        assert crash.explore(saving(crash, save), note_is_kept).verdict == "CLEAN"
 
     def test_may_be_async(self, crash: Crash) -> None:
         async def setup(home: Path) -> None:
@@ -41,16 +34,12 @@ class TestCallables:
         assert crash.explore(workload, check, setup=setup).verdict == "CLEAN"
 
     def test_an_async_check_that_fails_is_a_violation(self, crash: Crash) -> None:
-        def workload(home: Path) -> None:
-            save_without_fsync(home, "text")
-            crash.ack("text")
-
         async def check(disk: Disk) -> None:
             await asyncio.sleep(0)
-            assert not disk.acked or read(disk.home) == "text"
+            note_is_kept(disk)
 
         with pytest.raises(CrashBug, match="acknowledged    'text'"):
-            crash.explore(workload, check)
+            crash.explore(saving(crash, save_without_fsync), check)
 
     def test_tasks_that_a_call_leaves_behind_are_cancelled(self, crash: Crash) -> None:
         async def later(home: Path) -> None:
@@ -104,15 +93,8 @@ class TestRunningLoop:
         assert len(loops) == 1
 
     def test_aexplore_takes_plain_callables_and_finds_violations(self, crash: Crash) -> None:
-        def workload(home: Path) -> None:
-            save_without_fsync(home, "text")
-            crash.ack()
-
-        def check(disk: Disk) -> None:
-            assert not disk.acked or read(disk.home) == "text"
-
         with pytest.raises(CrashBug):
-            asyncio.run(crash.aexplore(workload, check))
+            asyncio.run(crash.aexplore(saving(crash, save_without_fsync), note_is_kept))
 
     @pytest.mark.parametrize("call", ["explore", "errors", "kill", "points"])
     def test_blocking_calls_name_their_async_twin(self, crash: Crash, call: str) -> None:

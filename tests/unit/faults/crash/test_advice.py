@@ -18,7 +18,7 @@ from pytest_wfstate.faults.crash.advice import first_missing_sync
 from pytest_wfstate.faults.disk.models import crash_points
 from pytest_wfstate.faults.disk.states import Counters, CrashedRun, distinct_states
 from pytest_wfstate.faults.trace.ops import Trace
-from tests.unit.faults.conftest import Lab
+from tests.unit.faults.conftest import Lab, note_is_kept, saving
 from tests.unit.faults.disk import protocols
 from tests.unit.faults.disk.notes import (
     append,
@@ -38,16 +38,12 @@ Save = Callable[[Path, str], None]
 def bug(crash: Crash, save: Save, model: Model = "posix") -> str:
     """The report of a way to save one note, without places in the code."""
 
-    def workload(home: Path) -> None:
-        save(home, "text")
-        crash.ack("text")
-
     def check(disk: Disk) -> None:
         text = read(disk.home)
         assert text == "text" or (text is None and not disk.acked)
 
     with pytest.raises(CrashBug) as caught:
-        crash.explore(workload, check, model=model)
+        crash.explore(saving(crash, save), check, model=model)
     return re.sub(r" \([^ ]*\.py:\d+\)", "", str(caught.value))
 
 
@@ -59,17 +55,18 @@ def counts(text: str) -> tuple[int, int]:
 
 
 @pytest.mark.parametrize("model", ["ext4", "xfs", "posix"])
-def test_of_the_file_before_the_rename(crash: Crash, model: Model) -> None:
-    text = bug(crash, save_without_file_fsync, model)
-    assert "An fsync of note.tmp before rename note.tmp to note would make this state impossible." in text
-    after, before = counts(text)
-    assert after == 0 < before
-
-
-@pytest.mark.parametrize("model", ["ext4", "xfs", "posix"])
-def test_of_the_folder_after_the_rename(crash: Crash, model: Model) -> None:
-    text = bug(crash, save_without_folder_fsync, model)
-    assert "An fsync of the folder (home) after rename note.tmp to note would make this state impossible." in text
+@pytest.mark.parametrize(
+    ("save", "advice"),
+    [
+        (save_without_file_fsync, "An fsync of note.tmp before rename note.tmp to note"),
+        (save_without_folder_fsync, "An fsync of the folder (home) after rename note.tmp to note"),
+    ],
+)
+def test_of_the_file_before_and_of_the_folder_after_the_rename(
+    crash: Crash, model: Model, save: Save, advice: str
+) -> None:
+    text = bug(crash, save, model)
+    assert f"{advice} would make this state impossible." in text
     after, before = counts(text)
     assert after == 0 < before
 
@@ -245,11 +242,8 @@ class TestSqlite:
                 save_without_folder_fsync(home, "text")
                 crash.ack()
 
-        def check(disk: Disk) -> None:
-            assert not disk.acked or read(disk.home) == "text"
-
         with pytest.raises(CrashBug, match=r"An fsync of the folder \(home\) after rename note.tmp to note"):
-            crash.explore(workload, check)
+            crash.explore(workload, note_is_kept)
 
 
 @settings(max_examples=150, deadline=None)

@@ -12,6 +12,8 @@ from pathlib import Path
 import pytest
 
 from pytest_wfstate import Crash, NeverReached
+from pytest_wfstate.faults.crash.points import Point
+from tests.unit.faults.conftest import accept
 from tests.unit.faults.crash.killed import Worker, names, work
 from tests.unit.faults.disk.notes import read, save
 
@@ -121,14 +123,6 @@ class TestNeverReached:
             "Choose a point among these."
         )
 
-    def test_says_if_it_did_nothing(self, crash: Crash) -> None:
-        with pytest.raises(NeverReached, match="It did:\n  nothing\n"):
-            crash.kill(lambda _: None, at=crash.before("write"))
-
-    def test_says_which_time_was_asked_for(self, crash: Crash) -> None:
-        with pytest.raises(NeverReached, match=r"after rename of \*\.json, time 3\. It did"):
-            crash.kill(work, at=crash.after("rename", "*.json", nth=3))
-
     def test_shows_what_the_workload_raised(self, crash: Crash) -> None:
         def workload(home: Path) -> None:
             save(home, "text")
@@ -153,12 +147,18 @@ class TestNeverReached:
             os.kill(int((homes[0] / "pid").read_text()), 0)
 
     @pytest.mark.parametrize(
-        ("end", "how"),
-        [(lambda: os._exit(3), "exit status 3"), (lambda: os.kill(os.getpid(), signal.SIGKILL), "signal 9")],
+        ("workload", "at", "message"),
+        [
+            (accept, Crash.before("write"), "without reaching before write. It did:\n  nothing\n"),
+            (work, Crash.after("rename", "*.json", nth=3), r"after rename of \*\.json, time 3\. It did"),
+            (lambda _: os._exit(3), Crash.before("write"), "died on its own before it .* before write: exit status 3"),
+            (lambda _: os.kill(os.getpid(), signal.SIGKILL), Crash.before("write"), "before write: signal 9"),
+        ],
+        ids=["nothing was done", "not that often", "exited", "killed"],
     )
-    def test_says_that_the_child_died_on_its_own(self, crash: Crash, end: Callable[[], None], how: str) -> None:
-        with pytest.raises(NeverReached, match=f"the child died on its own before it reached before write: {how}"):
-            crash.kill(lambda _: end(), at=crash.before("write"))
+    def test_says_why(self, crash: Crash, workload: Callable[..., None], at: Point, message: str) -> None:
+        with pytest.raises(NeverReached, match=message):
+            crash.kill(workload, at=at)
 
 
 def test_setup_runs_first(crash: Crash) -> None:

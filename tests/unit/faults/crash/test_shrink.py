@@ -16,7 +16,8 @@ from pytest_wfstate.faults.disk.models import crash_points
 from pytest_wfstate.faults.disk.states import Counters, CrashedRun, State, distinct_states
 from pytest_wfstate.faults.drive import Steps
 from pytest_wfstate.faults.trace.ops import HOME, Ack, Create, Item, Trace, Tree, Write
-from tests.unit.faults.disk.notes import read, save_without_fsync, sync, write
+from tests.unit.faults.conftest import note_is_kept
+from tests.unit.faults.disk.notes import save_without_fsync, sync, write
 from tests.unit.faults.disk.test_models import traces, tree
 
 
@@ -136,11 +137,8 @@ class TestThroughTheLab:
             crash.ack(1)
             crash.ack(2)
 
-        def check(disk: Disk) -> None:
-            assert not disk.acked or read(disk.home) == "text"
-
         with pytest.raises(CrashBug) as caught:
-            crash.explore(workload, check)
+            crash.explore(workload, note_is_kept)
         text = str(caught.value)
         assert "  acknowledged    1  " in text
         assert "  lost            rename note.tmp to note  " in text

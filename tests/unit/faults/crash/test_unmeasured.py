@@ -5,7 +5,6 @@ from __future__ import annotations
 import ctypes
 import mmap
 import os
-import queue
 import subprocess
 import sys
 import threading
@@ -18,7 +17,7 @@ import pytest
 from pytest_wfstate import Crash, CrashBug, CrashResult, Disk, NotMeasured
 from pytest_wfstate.faults.crash.clean_process import CleanProcess
 from pytest_wfstate.faults.world.world import Worlds
-from tests.unit.faults.conftest import Lab, accept
+from tests.unit.faults.conftest import Lab, accept, note_is_kept, saving
 from tests.unit.faults.disk.notes import read, save, save_without_fsync, write
 
 
@@ -82,16 +81,13 @@ def test_of_a_workload(lab: Lab, workload: Any, reason: str) -> None:
     assert [(explored.verdict, explored.tried) for explored in results] == [("NOT_MEASURED", 0)]
 
 
-def test_children_that_write_although_readonly(crash: Crash) -> None:
-    with pytest.raises(NotMeasured, match="The recorded ops do not explain the content of note"):
-        crash.explore(write_by_child, accept, children="readonly")
-
-
-def test_children_that_do_not_write_may_be_allowed(crash: Crash) -> None:
+def test_children_that_are_readonly_may_run_but_not_write(crash: Crash) -> None:
     def workload(home: Path) -> None:
         save(home, subprocess.run(["true"], check=True).args[0])
 
     assert crash.explore(workload, accept, children="readonly").verdict == "CLEAN"
+    with pytest.raises(NotMeasured, match="The recorded ops do not explain the content of note"):
+        crash.explore(write_by_child, accept, children="readonly")
 
 
 def test_a_thread_that_is_still_running(crash: Crash) -> None:
@@ -119,17 +115,16 @@ def test_every_reason_is_listed(crash: Crash) -> None:
     assert str(caught.value).count("\n- ") == 3  # and the bytes that no recorded op wrote
 
 
-def test_skipping_it(crash: Crash) -> None:
+@pytest.mark.parametrize("call", ["explore", "errors"])
+def test_may_skip_the_test(crash: Crash, call: str) -> None:
     with pytest.raises(pytest.skip.Exception, match="nothing was written below home"):
-        crash.explore(write_nothing, accept, unmeasured="skip")
+        getattr(crash, call)(write_nothing, accept, unmeasured="skip")
 
 
-def test_errors_are_not_measured_either(crash: Crash) -> None:
-    for workload in (write_nothing, write_by_mmap):
-        with pytest.raises(NotMeasured):
-            crash.errors(workload, accept)
-    with pytest.raises(pytest.skip.Exception):
-        crash.errors(write_nothing, accept, unmeasured="skip")
+@pytest.mark.parametrize("workload", [write_nothing, write_by_mmap])
+def test_of_errors(crash: Crash, workload: Any) -> None:
+    with pytest.raises(NotMeasured):
+        crash.errors(workload, accept)
 
 
 class TestMemory:
@@ -269,15 +264,5 @@ class TestMemory:
 
 
 def test_a_violation_that_does_not_depend_on_memory_is_reported(crash: Crash) -> None:
-    asked: queue.SimpleQueue[str] = queue.SimpleQueue()
-
-    def workload(home: Path) -> None:
-        save_without_fsync(home, "text")
-        crash.ack("text")
-        asked.put("memory that no check looks at")
-
-    def check(disk: Disk) -> None:
-        assert not disk.acked or read(disk.home) == "text"
-
     with pytest.raises(CrashBug):
-        crash.explore(workload, check)
+        crash.explore(saving(crash, save_without_fsync), note_is_kept)
