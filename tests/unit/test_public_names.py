@@ -14,7 +14,7 @@ import pytest
 import pytest_wfstate
 from pytest_wfstate import CorruptRecord, CrashBug
 
-HOMES = pytest_wfstate._HOMES
+HOMES = pytest_wfstate._MODULES
 HOME_NAMES = [(home, name) for home in HOMES for name in importlib.import_module(f"pytest_wfstate.{home}").__all__]
 
 
