@@ -113,7 +113,7 @@ class Suite:
     def test_load_missing(self) -> None:
         self.context.play(self.context.reads("a"))
 
-    @clause("core", "A saved record is loaded equal.")
+    @clause("core", "A loaded record equals the one that was saved.")
     def test_save_load(self) -> None:
         self.context.play([self.contract.write("a", 1), *self.context.reads("a", "b")])
 
@@ -129,7 +129,7 @@ class Suite:
             [write("a", 1), write("b", 2), RESTART, *reads("a", "b"), write("a", 3), RESTART, *reads("a")]
         )
 
-    @clause("safe", "What one handle saved, every other handle sees at once.")
+    @clause("safe", "A record saved through one handle is visible through every other at once.")
     def test_handles_see_each_other(self) -> None:
         write, reads = self.contract.write, self.context.reads("a")
         seen = [second_handle(read) for read in reads]
@@ -142,11 +142,11 @@ class Suite:
     def test_values_falsy(self) -> None:
         self._play_values("falsy")
 
-    @clause("safe", "Text in any script is kept.")
+    @clause("safe", "Unicode text is kept unchanged.")
     def test_values_unicode(self) -> None:
         self._play_values("unicode")
 
-    @clause("safe", "Large records are kept whole.")
+    @clause("safe", "Large records are kept in full.")
     def test_values_large(self) -> None:
         self._play_values("large")
 
@@ -212,7 +212,7 @@ class Suite:
         with corrupted(self.context) as (handles, script):
             script.run(handles, self.context.reads("b"))
 
-    @clause("safe", "Any calls in any order, through several handles and restarts, do what they do in memory.")
+    @clause("safe", "Any sequence of calls, through several handles and restarts, behaves as it does in memory.")
     def test_random_calls(self) -> None:
         from pytest_wfstate.engine.random_calls import play_random_calls  # and hypothesis, which takes long to import
 

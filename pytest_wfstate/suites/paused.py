@@ -231,20 +231,20 @@ class PausedSuite(Suite):
 
     @clause("safe", "A run with any text as its id can be claimed, recovered, completed and removed.", "input")
     def test_ids_claimed(self) -> None:
-        def lines(one: str) -> list[Step]:
-            looks = PAUSED.observe([one])
-            claimed: list[Step] = [save(one), CLAIM(one), RESTART, *looks, CLAIM(one), COMPLETE(one), *looks]
-            return [*claimed, save(one), REMOVE(one), *looks]
+        def steps(run_id: str) -> list[Step]:
+            looks = PAUSED.observe([run_id])
+            claimed: list[Step] = [save(run_id), CLAIM(run_id), RESTART, *looks]
+            return [*claimed, CLAIM(run_id), COMPLETE(run_id), *looks, save(run_id), REMOVE(run_id), *looks]
 
-        self.context.play_each(map(lines, inputs.GOOD_IDS))
+        self.context.play_each(map(steps, inputs.GOOD_IDS))
 
-    @clause("safe", "Two ids never share a claim, whatever characters they contain.", "input")
+    @clause("safe", "Two ids never share a claim, whatever characters they hold.", "input")
     def test_ids_claims_never_collide(self) -> None:
-        def lines(one: str, other: str) -> list[Step]:
-            claimed = [save(one), save(other, 2), CLAIM(one), *reads([one, other])]
-            return [*claimed, COMPLETE(other), CLAIM(other), RESTART, *PAUSED.observe([one, other])]
+        def steps(first: str, second: str) -> list[Step]:
+            claimed = [save(first), save(second, 2), CLAIM(first), *reads([first, second])]
+            return [*claimed, COMPLETE(second), CLAIM(second), RESTART, *PAUSED.observe([first, second])]
 
-        self.context.play_each(itertools.starmap(lines, [*inputs.PAIRS, ("run", "run.inflight")]))
+        self.context.play_each(itertools.starmap(steps, [*inputs.PAIRS, ("run", "run.inflight")]))
 
     @clause("safe", "Claiming an unreadable record is an error and leaves it where it is.", "input")
     def test_corrupt_claim(self) -> None:

@@ -349,15 +349,15 @@ class RunSuite(Suite):
 
     @clause("safe", "Any text can be a step id.", "input")
     def test_ids_any_step(self) -> None:
-        looks = [STEPS("a"), *(STEP("a", one) for one in inputs.GOOD_IDS)]
-        self.context.play([*(upsert("a", one) for one in inputs.GOOD_IDS), *looks, RESTART, *looks])
+        looks = [STEPS("a"), *(STEP("a", step_id) for step_id in inputs.GOOD_IDS)]
+        self.context.play([*(upsert("a", step_id) for step_id in inputs.GOOD_IDS), *looks, RESTART, *looks])
 
-    @clause("safe", "Two steps of a run are never confused, whatever characters their ids contain.", "input")
+    @clause("safe", "Two steps of a run are never confused, whatever characters their ids hold.", "input")
     def test_ids_steps_never_collide(self) -> None:
         self.context.play_each(
-            [upsert("a", one, 1), *looks, upsert("a", other, 2), *looks, RESTART, *looks]
-            for one, other in inputs.PAIRS
-            for looks in [look("a", [one, other])]
+            [upsert("a", first, 1), *looks, upsert("a", second, 2), *looks, RESTART, *looks]
+            for first, second in inputs.PAIRS
+            for looks in [look("a", [first, second])]
         )
 
     @clause("safe", "Two steps never share a record, even if run and step are the same when joined.", "input")
@@ -368,9 +368,9 @@ class RunSuite(Suite):
 
     @clause("safe", "Every method refuses an invalid id and changes nothing.", "input")
     def test_ids_refused_everywhere(self) -> None:
-        for one in inputs.BAD_IDS[:-1]:  # the last cannot be in a record
-            refused = [create(one), update(one), DELETE(one), upsert(one), STEP(one, "fetch"), STEPS(one), GET(one)]
-            self.context.play([A, FETCH, *refused, upsert("a", one), STEP("a", one), *LOOK_A, RESTART, *LOOK_A])
+        for bad in inputs.BAD_IDS[:-1]:  # the last is not valid in a record
+            refused = [create(bad), update(bad), DELETE(bad), upsert(bad), STEP(bad, "fetch"), STEPS(bad), GET(bad)]
+            self.context.play([A, FETCH, *refused, upsert("a", bad), STEP("a", bad), *LOOK_A, RESTART, *LOOK_A])
 
     test_update_stamp = timed(
         "hardened",

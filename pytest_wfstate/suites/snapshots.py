@@ -289,12 +289,12 @@ class SnapshotSuite(Suite):
         with self.context.handles(self.context.home()) as handles:
             self.context.begin().run(handles, [A])
             try:
-                told = f"-> {self.context.driver.call(handles[FIRST], call)!r}"
+                outcome = f"-> {self.context.driver.call(handles[FIRST], call)!r}"
             except Exception as error:
-                told = f"{type(error).__name__}: {error}"
-                if "a#7" in told:
+                outcome = f"{type(error).__name__}: {error}"
+                if "a#7" in outcome:
                     return
-        raise Violation(f"{call_in_words(call)} {told}\n    expected: an error that says 'a#7'")
+        raise Violation(f"{call_in_words(call)} {outcome}\n    expected: an error that names 'a#7'")
 
     @clause("safe", "Changing the edits after forking does not change the fork.")
     def test_aliasing_edits(self) -> None:
@@ -318,8 +318,9 @@ class SnapshotSuite(Suite):
 
     @clause("safe", "Any text can be a workflow id.", "input")
     def test_ids_any_workflow(self) -> None:
-        for one in inputs.GOOD_IDS:
-            self.context.play([save("a", 1, STEP, one), *look("a", one), RESTART, *look("a", one)])
+        for workflow in inputs.GOOD_IDS:
+            looks = look("a", workflow)
+            self.context.play([save("a", 1, STEP, workflow), *looks, RESTART, *looks])
 
     @clause(
         "safe", "Two keys never share a snapshot, even if workflow, run and step are the same when joined.", "input"
@@ -332,8 +333,8 @@ class SnapshotSuite(Suite):
 
     @clause("safe", "Every method refuses an invalid id and changes nothing.", "input")
     def test_ids_refused_everywhere(self) -> None:
-        for one in inputs.BAD_IDS[:-1]:  # the last cannot be in a key
-            for bad in (key(one), key("a", STEP, one)):
+        for bad_id in inputs.BAD_IDS[:-1]:  # the last is not valid in a key
+            for bad in (key(bad_id), key("a", STEP, bad_id)):
                 names = (bad.workflow_id, bad.run_id)
                 refused = [
                     save(bad.run_id, 2, STEP, bad.workflow_id),
