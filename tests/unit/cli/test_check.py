@@ -170,7 +170,7 @@ def test_a_violation_is_reported_in_full(capsys: pytest.CaptureFixture[str]) -> 
     _, row, _, title, promise, *case = capsys.readouterr().out.splitlines()
     assert cells(row) == ["mine:Unsorted", "1/2", "-", "-", "1", "0", "0", "0"]
     assert title == "--- mine:Unsorted: paused.list.sorted fails ---"
-    assert promise == "paused.list.sorted: All paused runs are listed, sorted."
+    assert promise == "paused.list.sorted: All paused runs are listed in sorted order."
     assert case[1].startswith("store.save(samples.paused(")
     assert any(line.startswith("    expected: [") for line in case)
 
