@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import multiprocessing.connection as connection
 import os
 import signal
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 from pytest_wfstate.errors import WfstateError
@@ -44,11 +43,13 @@ def kill(workload: Callable[..., Any], point: Point, home: Home, worlds: Worlds,
         parent.close()
         _DoomedChild(child, worlds, point).run(workload, home)
     child.close()
-    disk = Disk(home.path, [], [], lambda: str(point))
+    disk, killer = Disk(home.path, [], [], lambda: str(point)), _Killer(pid, point)
+    # Effects may also be those of threads of this process, such as a server that the child talks to.
+    worlds.effects, worlds.around = disk.effects, killer.trigger.world_called
     try:
-        with _effects_listed(disk, worlds, _Killer(pid, point)) as killer:
-            ended = _wait_for_end(WorldServer(parent, worlds), disk, now() + timeout)
+        ended = _wait_for_end(WorldServer(parent, worlds), disk, now() + timeout)
     finally:
+        worlds.effects = worlds.around = None
         parent.close()
         os.kill(pid, signal.SIGKILL)
         _, status = os.waitpid(pid, 0)
@@ -78,16 +79,6 @@ class _Killer:
         self.killed = True
         os.kill(self._pid, signal.SIGKILL)
         raise ConnectionAbortedError("crash.kill has killed the process that made this call.")
-
-
-@contextlib.contextmanager
-def _effects_listed(disk: Disk, worlds: Worlds, killer: _Killer) -> Iterator[_Killer]:
-    """List the effects, also those of threads of this process, such as a server that the child talks to."""
-    worlds.effects, worlds.around = disk.effects, killer.trigger.world_called
-    try:
-        yield killer
-    finally:
-        worlds.effects = worlds.around = None
 
 
 def _explain(point: Point, ended: Message, timeout: float) -> str:
