@@ -40,7 +40,7 @@ class Settings:
     model: Model = "posix"
     bounds: Bounds = PROFILES["default"]
     home: str = "home"
-    """The name of the folder that workloads are given."""
+    """The name of the folder that is passed to workloads."""
     test: str | None = None
     replay: ReplayId | None = None
     keep: Callable[[Home], str] | None = None

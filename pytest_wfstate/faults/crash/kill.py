@@ -84,13 +84,13 @@ class _Killer:
 def _explain(point: Point, ended: Message, timeout: float) -> str:
     kind, value = ended
     if ended == TIMEOUT:
-        return f"{point} was not reached in {timeout:g} s, and the child was killed. Raise kill(..., timeout=)."
+        return f"The child did not reach {point} in {timeout:g} s, and was killed. Raise kill(..., timeout=)."
     if kind == "died":
-        return f"the child died on its own before it reached {point}: {value}."
+        return f"The child died on its own before it reached {point}: {value}."
     if kind == "raised":
-        return f"the workload raised before it reached {point}:\n{value}"
+        return f"The workload raised before it reached {point}:\n{value}"
     seen = "\n".join(f"  {line}" for line in value) or "  nothing"
-    return f"the workload ended without reaching {point}. It did:\n{seen}\nChoose a point among these."
+    return f"The workload ended without reaching {point}. It did:\n{seen}\nChoose a point among these."
 
 
 class _DoomedChild(WorldClient):

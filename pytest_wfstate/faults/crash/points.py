@@ -73,7 +73,7 @@ class Point:
             text = f"between {self.first} and {self.last}"
         else:
             text = f"after {self.first}" if self.first else f"before {self.last}"
-        return text if self.nth == 1 else f"{text}, time {self.nth}"
+        return text if self.nth == 1 else f"{text}, occurrence {self.nth}"
 
 
 def need_point(at: object) -> None:

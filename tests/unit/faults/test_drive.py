@@ -166,5 +166,5 @@ class TestKillOnALoop:
         assert names(disk.home) == []
 
     def test_a_point_that_is_not_reached_is_an_error(self, crash: Crash) -> None:
-        with pytest.raises(NeverReached, match="the workload ended without reaching before write"):
+        with pytest.raises(NeverReached, match="The workload ended without reaching before write"):
             asyncio.run(crash.akill(lambda _: None, at=crash.before("write")))

@@ -68,7 +68,7 @@ def write_without_a_name(home: Path) -> None:
         (write_by_fork, r"A child process was started \(by os\.fork\)"),
         (write_by_mmap, r"note was mapped by mmap"),
         (write_by_native_code, r"The recorded ops do not explain the content of note"),
-        (write_nothing, r"nothing was written below home: write to the folder that the workload is given"),
+        (write_nothing, r"nothing was written below home: write to the folder that is passed to the workload"),
         (write_elsewhere, r"nothing was written below home"),
         (write_without_a_name, r"O_TMPFILE opened a file without a name in \."),
     ],
