@@ -122,7 +122,7 @@ class TestFunctions:
             (Crash.between(Worker.claim, "rename"), ["claimed", "result.tmp"]),
             (Crash.between("rename", Worker.complete), ["claimed", "result"]),
             (Crash.after(Worker.run), ["claimed", "completed", "result"]),
-            (Crash.after(Worker(Path()).claim), ["claimed"]),
+            pytest.param(Crash.after(Worker(Path()).claim), ["claimed"], id="after a bound method"),
         ],
         ids=str,
     )
