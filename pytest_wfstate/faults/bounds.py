@@ -21,6 +21,7 @@ MODELS: tuple[Model, ...] = get_args(Model)
 
 Children = Literal["forbid", "readonly"]
 """Whether a workload may start child processes, which the recorder cannot see into."""
+CHILDREN: tuple[Children, ...] = get_args(Children)
 
 MOST_LOSSES = 4096
 """How many ways to lose part of one file, or of the names, are tried, unless a profile allows more."""

@@ -138,15 +138,11 @@ class Crash(Lab):
         return Point(Event(first), Event(last), nth)
 
     def world(
-        self,
-        target: Any,
-        *,
-        save: Callable[[], Any] | None = None,
-        load: Callable[[Any], None] | None = None,
+        self, target: Any, *, save: Callable[[], Any] | None = None, load: Callable[[Any], None] | None = None
     ) -> Any:
         """Return a stand-in for an object of the outside world, which does not crash with the workload.
 
-        Each method call on it is one effect. Before each check it is put back to what it was at the crash.
+        Each method call on it is one effect. Before each check its state at the crash is restored.
         """
         return self._worlds.add(target, save, load)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import dataclasses
 from collections.abc import Callable, Iterator, Sequence
@@ -41,7 +40,7 @@ class Settings:
     model: Model = "posix"
     bounds: Bounds = PROFILES["default"]
     home: str = "home"
-    """The name of the folder that workloads are given."""
+    """The name of the folder that is passed to workloads."""
     test: str | None = None
     replay: ReplayId | None = None
     keep: Callable[[Home], str] | None = None
@@ -90,11 +89,19 @@ class Lab:
         return self._settings.bounds if self._parts is None else self._left.share(max(1, self._parts))
 
     def _measure(self, exploration: Exploration[R], unmeasured: Unmeasured) -> Steps[R]:
-        """Run an exploration, report how it ended, and raise unless it was measured."""
+        """Run an exploration and report how it ended.
+
+        Raises:
+            NotMeasured: it has reasons why it could not be measured, and they are not to skip the test.
+        """
         need_known("unmeasured", unmeasured, get_args(Unmeasured))
         with self._reporting(exploration.result):
             yield from exploration.steps()
-        need_measured(exploration.result, unmeasured)
+        reasons = exploration.result.reasons
+        if reasons and unmeasured == "skip":
+            pytest.skip(f"NOT_MEASURED: {'; '.join(reasons)}")  # in one line, as pytest shows it
+        if reasons:
+            raise NotMeasured("\n- ".join(["NOT_MEASURED, so neither a pass nor a violation:", *reasons]))
         return exploration.result
 
     @contextlib.contextmanager
@@ -114,30 +121,3 @@ def need_known(name: str, value: object, known: Sequence[str]) -> None:
     """Raise ValueError unless an argument has one of the known values."""
     if value not in known:
         raise ValueError(f"{name} is {value!r}, which is unknown. One of: {', '.join(known)}.")
-
-
-def need_measured(result: Result, unmeasured: Unmeasured) -> None:
-    """Skip or fail if `result` has reasons why it could not be measured.
-
-    Raises:
-        NotMeasured: it has, and `unmeasured` is "fail".
-    """
-    if not result.reasons:
-        return
-    if unmeasured == "skip":
-        pytest.skip(f"NOT_MEASURED: {'; '.join(result.reasons)}")  # in one line, as pytest shows it
-    raise NotMeasured(
-        "NOT_MEASURED, so neither a pass nor a violation:\n" + "\n".join(f"- {reason}" for reason in result.reasons)
-    )
-
-
-def need_no_loop(fixture: str, name: str) -> None:
-    """Refuse to work inside a running event loop."""
-    try:
-        asyncio.get_running_loop()
-    except RuntimeError:
-        return
-    raise RuntimeError(
-        f"{fixture}.{name} was called inside a running event loop, where it cannot run a workload of its own. "
-        f"Use `await {fixture}.a{name}(...)` there: it takes the same arguments."
-    )

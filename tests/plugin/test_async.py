@@ -66,24 +66,7 @@ def test_stores_work_with_anyio(pytester: pytest.Pytester, backend: str) -> None
     pytester.runpytest_inprocess("-p", "no:asyncio").assert_outcomes(passed=10)
 
 
-@pytest.mark.parametrize(("library", "call"), [("asyncio", "asyncio.run(test())"), ("trio", "trio.run(test)")])
-def test_stores_work_without_a_plugin_for_async_tests(pytester: pytest.Pytester, library: str, call: str) -> None:
-    pytester.makepyfile(
-        f"""
-        import {library}
-        from pytest_wfstate import samples
-
-        def test_runs(run_store):
-            async def test():
-                await run_store.upsert_step("run-1", samples.step("fetch"))
-                assert await run_store.list_steps("run-1") == [samples.step("fetch")]
-            {call}
-        """
-    )
-    pytester.runpytest_inprocess("-p", "no:asyncio", "-p", "no:anyio").assert_outcomes(passed=2)
-
-
-def test_a_store_may_be_used_from_one_loop_after_another(pytester: pytest.Pytester) -> None:
+def test_a_store_needs_no_plugin_and_may_be_used_from_one_loop_after_another(pytester: pytest.Pytester) -> None:
     pytester.makepyfile(
         """
         import asyncio

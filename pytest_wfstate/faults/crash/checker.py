@@ -82,7 +82,7 @@ class Checker:
             ) from error  # which pytest shows, with its message
 
     def agrees(self, state: State, error: BaseException | None) -> bool:
-        """Whether the check comes out the same in the clean process. If not, that is a reason for NOT_MEASURED."""
+        """Whether the clean process agrees about a disk. If not, that is a reason for NOT_MEASURED."""
         assert self._clean is not None
         run, index, tree = state.run, state.point.index, state.tree()
         here = None if error is None else _message(error)

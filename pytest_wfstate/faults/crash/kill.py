@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import multiprocessing.connection as connection
 import os
 import signal
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 from pytest_wfstate.errors import WfstateError
@@ -44,11 +43,13 @@ def kill(workload: Callable[..., Any], point: Point, home: Home, worlds: Worlds,
         parent.close()
         _DoomedChild(child, worlds, point).run(workload, home)
     child.close()
-    disk = Disk(home.path, [], [], lambda: str(point))
+    disk, killer = Disk(home.path, [], [], lambda: str(point)), _Killer(pid, point)
+    # Effects may also be those of threads of this process, such as a server that the child talks to.
+    worlds.effects, worlds.around = disk.effects, killer.trigger.world_called
     try:
-        with _effects_listed(disk, worlds, _Killer(pid, point)) as killer:
-            ended = _wait_for_end(WorldServer(parent, worlds), disk, now() + timeout)
+        ended = _wait_for_end(WorldServer(parent, worlds), disk, now() + timeout)
     finally:
+        worlds.effects = worlds.around = None
         parent.close()
         os.kill(pid, signal.SIGKILL)
         _, status = os.waitpid(pid, 0)
@@ -80,26 +81,16 @@ class _Killer:
         raise ConnectionAbortedError("crash.kill has killed the process that made this call.")
 
 
-@contextlib.contextmanager
-def _effects_listed(disk: Disk, worlds: Worlds, killer: _Killer) -> Iterator[_Killer]:
-    """List the effects, also those of threads of this process, such as a server that the child talks to."""
-    worlds.effects, worlds.around = disk.effects, killer.trigger.world_called
-    try:
-        yield killer
-    finally:
-        worlds.effects = worlds.around = None
-
-
 def _explain(point: Point, ended: Message, timeout: float) -> str:
     kind, value = ended
     if ended == TIMEOUT:
-        return f"{point} was not reached in {timeout:g} s, and the child was killed. Raise kill(..., timeout=)."
+        return f"The child did not reach {point} in {timeout:g} s, and was killed. Raise kill(..., timeout=)."
     if kind == "died":
-        return f"the child died on its own before it reached {point}: {value}."
+        return f"The child died on its own before it reached {point}: {value}."
     if kind == "raised":
-        return f"the workload raised before it reached {point}:\n{value}"
+        return f"The workload raised before it reached {point}:\n{value}"
     seen = "\n".join(f"  {line}" for line in value) or "  nothing"
-    return f"the workload ended without reaching {point}. It did:\n{seen}\nChoose a point among these."
+    return f"The workload ended without reaching {point}. It did:\n{seen}\nChoose a point among these."
 
 
 class _DoomedChild(WorldClient):

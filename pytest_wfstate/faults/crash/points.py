@@ -13,19 +13,8 @@ from pytest_wfstate.faults.record.gate import Intent
 from pytest_wfstate.faults.world.world import WorldMethod
 
 KINDS = (
-    "create",
-    "write",
-    "truncate",
-    "allocate",
-    "fsync",
-    "fdatasync",
-    "rename",
-    "unlink",
-    "mkdir",
-    "rmdir",
-    "link",
-    "symlink",
-    "sync",
+    *("create", "mkdir", "rmdir", "link", "symlink", "unlink", "rename"),
+    *("write", "truncate", "allocate", "fsync", "fdatasync", "sync"),
 )
 
 
@@ -57,11 +46,9 @@ class Event:
     def __str__(self) -> str:
         if isinstance(self.what, str):
             return self.what if self.pattern == "*" else f"{self.what} of {self.pattern}"
-        return (
-            self.what.name
-            if isinstance(self.what, WorldMethod)
-            else getattr(self.what, "__qualname__", repr(self.what))
-        )
+        if isinstance(self.what, WorldMethod):
+            return self.what.name
+        return getattr(self.what, "__qualname__", repr(self.what))
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -86,7 +73,7 @@ class Point:
             text = f"between {self.first} and {self.last}"
         else:
             text = f"after {self.first}" if self.first else f"before {self.last}"
-        return text if self.nth == 1 else f"{text}, time {self.nth}"
+        return text if self.nth == 1 else f"{text}, occurrence {self.nth}"
 
 
 def need_point(at: object) -> None:

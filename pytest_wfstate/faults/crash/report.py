@@ -93,14 +93,11 @@ def _failed(injected: InjectedFailure) -> list[str]:
 def _crash(state: State, describer: OpDescriber, title: str, how: str = "") -> list[str]:
     died, *code = _died(state, describer)
     lost = [describer.loss(index, state.torn()) for index in state.lost()]
-    return [
-        *paragraph(title, [f"{how}, {died}" if how else died, *code]),
-        *(paragraph("lost", lost) if lost else []),
-    ]
+    return [*paragraph(title, [f"{how}, {died}" if how else died, *code]), *(paragraph("lost", lost) if lost else [])]
 
 
 def _how(state: State) -> str:
-    """Return what kind of crash it was, for where there is more than one to tell apart."""
+    """Return what kind of crash it was, for runs with more than one."""
     run = state.run
     # What survived the first of two crashes unflushed can still be lost in the second, as after a kill.
     killed = run.model == "kill" or (run.first is None and run.injected is None and not state.lost())

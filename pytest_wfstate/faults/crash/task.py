@@ -23,7 +23,7 @@ __tracebackhide__ = True
 
 _GRACE = 0.2  # seconds for the threads of a workload to end after it has
 
-NOTHING_WRITTEN = "nothing was written below home: write to the folder that the workload is given"
+NOTHING_WRITTEN = "nothing was written below home: write to the folder that is passed to the workload"
 
 
 @dataclasses.dataclass(slots=True)

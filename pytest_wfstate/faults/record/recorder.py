@@ -22,6 +22,7 @@ from types import TracebackType
 from typing import Any, Self, TypeVar
 
 from pytest_wfstate.errors import WfstateError
+from pytest_wfstate.faults.bounds import CHILDREN, Children
 from pytest_wfstate.faults.record import audit, file_io, os_calls, thread_lines
 from pytest_wfstate.faults.record.active import active, audited_stand_in, stand_in
 from pytest_wfstate.faults.record.file_call import FileCall, WriteCall
@@ -71,8 +72,8 @@ class Recorder:
         AlreadyRecording: another recorder is active.
     """
 
-    def __init__(self, home: Path, gate: Gate | None = None, children: str = "forbid") -> None:
-        if children not in ("forbid", "readonly"):
+    def __init__(self, home: Path, gate: Gate | None = None, children: Children = "forbid") -> None:
+        if children not in CHILDREN:
             raise ValueError(
                 f"children={children!r} is unknown. Pass 'forbid', or 'readonly' if child processes write nothing."
             )

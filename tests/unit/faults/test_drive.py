@@ -19,7 +19,8 @@ class TestCallables:
     def test_may_be_plain(self, crash: Crash) -> None:
         assert crash.explore(saving(crash, save), note_is_kept).verdict == "CLEAN"
 
-    def test_may_be_async(self, crash: Crash) -> None:
+    @pytest.mark.parametrize(("call", "options"), [("explore", {}), ("errors", {"errors": ["EIO"]})])
+    def test_may_be_async(self, crash: Crash, call: str, options: dict[str, Any]) -> None:
         async def setup(home: Path) -> None:
             await asyncio.to_thread(save, home, "old")
 
@@ -31,7 +32,7 @@ class TestCallables:
             text = await asyncio.to_thread(read, disk.home)
             assert text == "new" or (text == "old" and not disk.acked)
 
-        assert crash.explore(workload, check, setup=setup).verdict == "CLEAN"
+        assert getattr(crash, call)(workload, check, setup=setup, **options).verdict == "CLEAN"
 
     def test_an_async_check_that_fails_is_a_violation(self, crash: Crash) -> None:
         async def check(disk: Disk) -> None:
@@ -165,5 +166,5 @@ class TestKillOnALoop:
         assert names(disk.home) == []
 
     def test_a_point_that_is_not_reached_is_an_error(self, crash: Crash) -> None:
-        with pytest.raises(NeverReached, match="the workload ended without reaching before write"):
+        with pytest.raises(NeverReached, match="The workload ended without reaching before write"):
             asyncio.run(crash.akill(lambda _: None, at=crash.before("write")))

@@ -38,18 +38,15 @@ class TestSetup:
 
 
 class TestErrors:
-    def test_an_exception_in_the_workload_surfaces_as_itself(self, crash: Crash) -> None:
+    def test_an_exception_in_the_workload_or_the_setup_surfaces_as_itself(self, crash: Crash) -> None:
         def workload(home: Path) -> None:
             save(home, "text")
             raise LookupError("mine")
 
-        with pytest.raises(LookupError, match=r"^mine$") as caught:
-            crash.explore(workload, accept)
-        assert caught.traceback[-1].name == "workload"
-
-    def test_an_exception_in_the_setup_surfaces_as_itself(self, crash: Crash) -> None:
-        with pytest.raises(FileNotFoundError):
-            crash.explore(accept, accept, setup=lambda home: append(home / "nothing", "x"))
+        for arguments in ({"workload": workload}, {"workload": accept, "setup": workload}):
+            with pytest.raises(LookupError, match=r"^mine$") as caught:
+                crash.explore(check=accept, **arguments)
+            assert caught.traceback[-1].name == "workload"
 
     def test_a_check_that_always_fails_is_not_a_violation(self, crash: Crash) -> None:
         def check(disk: Disk) -> None:
@@ -133,17 +130,14 @@ class TestDistinct:
 
 
 class TestSeveralExplorations:
-    def test_each_starts_from_an_empty_home(self, crash: Crash) -> None:
+    def test_each_starts_from_an_empty_home_and_is_not_kept_in_memory(self, crash: Crash) -> None:
         def workload(home: Path) -> None:
             assert list(home.iterdir()) == []
             save(home, "text")
 
-        crash.explore(workload, accept)
-        crash.explore(workload, accept)
-
-    def test_none_of_them_is_kept_in_memory(self, crash: Crash) -> None:
         before = points_in_memory()
-        crash.explore(lambda home: save(home, "text"), accept)
+        crash.explore(workload, accept)
+        crash.explore(workload, accept)
         assert points_in_memory() <= before
 
     def test_each_finds_the_world_as_it_was(self, crash: Crash) -> None:

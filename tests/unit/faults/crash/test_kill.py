@@ -19,24 +19,19 @@ from tests.unit.faults.disk.notes import read, save
 
 
 class TestReally:
-    def test_what_was_in_buffers_is_lost(self, crash: Crash) -> None:
-        def workload(home: Path) -> None:
-            with open(home / "note", "w") as file:
-                file.write("written, and not flushed")
-                (home / "mark").touch()
-
-        disk = crash.kill(workload, at=crash.after("create", "mark"))
-        assert read(disk.home) == ""
-
-    def test_nothing_is_unwound(self, crash: Crash) -> None:
+    def test_buffers_are_lost_and_nothing_is_unwound(self, crash: Crash) -> None:
         def workload(home: Path) -> None:
             atexit.register((home / "atexit").touch)
-            try:
-                (home / "mark").touch()
-            finally:
-                (home / "finally").touch()
+            with open(home / "note", "w") as file:
+                file.write("written, and not flushed")
+                try:
+                    (home / "mark").touch()
+                finally:
+                    (home / "finally").touch()
 
-        assert names(crash.kill(workload, at=crash.after("create", "mark")).home) == ["mark"]
+        disk = crash.kill(workload, at=crash.after("create", "mark"))
+        assert names(disk.home) == ["mark", "note"]
+        assert read(disk.home) == ""
 
     def test_locks_are_free(self, crash: Crash) -> None:
         def workload(home: Path) -> None:
@@ -90,15 +85,15 @@ class TestWorlds:
         assert disk.effects == [f"append({mail!r})" for mail in sent]
 
     def test_methods_of_two_worlds_are_different_points(self, crash: Crash) -> None:
-        one, two = crash.world([]), crash.world([])
+        mails, refunds = crash.world([]), crash.world([])
 
         def workload(home: Path) -> None:
-            one.append(1)
-            two.append(2)
+            mails.append(1)
+            refunds.append(2)
             save(home, "text")
 
-        crash.kill(workload, at=crash.after(two.append))
-        assert (one, two) == ([1], [2])
+        crash.kill(workload, at=crash.after(refunds.append))
+        assert (mails, refunds) == ([1], [2])
 
 
 class TestNeverReached:
@@ -112,7 +107,7 @@ class TestNeverReached:
         with pytest.raises(NeverReached) as caught:
             crash.kill(workload, at=crash.between(Worker.claim, "fsync"))
         assert str(caught.value) == (
-            "the workload ended without reaching between Worker.claim and fsync. It did:\n"
+            "The workload ended without reaching between Worker.claim and fsync. It did:\n"
             "  effect append\n"
             "  create claimed\n"
             "  return from Worker.claim\n"
@@ -131,7 +126,7 @@ class TestNeverReached:
         with pytest.raises(NeverReached) as caught:
             crash.kill(workload, at=crash.before("unlink"))
         text = str(caught.value)
-        assert text.startswith("the workload raised before it reached before unlink:\nTraceback")
+        assert text.startswith("The workload raised before it reached before unlink:\nTraceback")
         assert text.endswith("LookupError: something else is wrong\n")
         assert 'raise LookupError("something else is wrong")' in text
 
@@ -141,7 +136,7 @@ class TestNeverReached:
             signal.pause()
 
         homes: list[Path] = []
-        with pytest.raises(NeverReached, match="before unlink was not reached in 1 s, and the child was killed"):
+        with pytest.raises(NeverReached, match="The child did not reach before unlink in 1 s, and was killed"):
             crash.kill(workload, at=crash.before("unlink"), setup=homes.append, timeout=1)
         with pytest.raises(ProcessLookupError):
             os.kill(int((homes[0] / "pid").read_text()), 0)
@@ -150,7 +145,7 @@ class TestNeverReached:
         ("workload", "at", "message"),
         [
             (accept, Crash.before("write"), "without reaching before write. It did:\n  nothing\n"),
-            (work, Crash.after("rename", "*.json", nth=3), r"after rename of \*\.json, time 3\. It did"),
+            (work, Crash.after("rename", "*.json", nth=3), r"after rename of \*\.json, occurrence 3\. It did"),
             (lambda _: os._exit(3), Crash.before("write"), "died on its own before it .* before write: exit status 3"),
             (lambda _: os.kill(os.getpid(), signal.SIGKILL), Crash.before("write"), "before write: signal 9"),
         ],

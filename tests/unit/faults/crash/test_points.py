@@ -122,6 +122,7 @@ class TestFunctions:
             (Crash.between(Worker.claim, "rename"), ["claimed", "result.tmp"]),
             (Crash.between("rename", Worker.complete), ["claimed", "result"]),
             (Crash.after(Worker.run), ["claimed", "completed", "result"]),
+            pytest.param(Crash.after(Worker(Path()).claim), ["claimed"], id="after a bound method"),
         ],
         ids=str,
     )
@@ -164,10 +165,6 @@ class TestFunctions:
 
         assert names(crash.kill(workload, at=crash.after(what)).home) == sorted({"made", left})
         assert left not in names(crash.kill(workload, at=crash.before(what)).home)
-
-    def test_of_an_object(self, crash: Crash, tmp_path: Path) -> None:
-        bound = Worker(tmp_path).claim
-        assert names(crash.kill(lambda home: Worker(home).run(), at=crash.after(bound)).home) == ["claimed"]
 
     def test_of_a_base_class(self, crash: Crash) -> None:
         def workload(home: Path) -> None:

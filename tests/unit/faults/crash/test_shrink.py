@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -21,16 +22,12 @@ from tests.unit.faults.disk.notes import save_without_fsync, sync, write
 from tests.unit.faults.disk.test_models import traces, tree
 
 
-class FileCheck:
-    """A check that fails for disks that differ from `wanted` in one file."""
+class CountingCheck:
+    """A check that fails for some disks, and counts how often it is run."""
 
-    def __init__(self, name: str, wanted: object) -> None:
-        self._name = name
-        self._wanted = wanted
+    def __init__(self, fails: Callable[[State], bool]) -> None:
+        self.fails = fails
         self.checked = 0
-
-    def fails(self, state: State) -> bool:
-        return state.tree().content().get(self._name) != self._wanted
 
     def __call__(self, state: State) -> Steps[BaseException | None]:
         self.checked += 1
@@ -38,7 +35,12 @@ class FileCheck:
         yield
 
 
-def shrunk(state: State, check: FileCheck, tries: int = 300) -> State:
+def differs(name: str, wanted: object) -> CountingCheck:
+    """Return a check that fails for disks that do not hold `wanted` in a file."""
+    return CountingCheck(lambda state: state.tree().content().get(name) != wanted)
+
+
+def shrunk(state: State, check: CountingCheck, tries: int = 300) -> State:
     shrink = Shrink(state, ValueError(), check, tries)
     assert list(shrink.steps()) == []
     return shrink.state
@@ -53,35 +55,33 @@ def last_state(items: list[Item], model: Model, start: Tree) -> State:
 
 def test_what_does_not_matter_is_kept() -> None:
     items: list[Item] = [Write(1, 0, b"1"), Write(2, 0, b"2"), Create(HOME, "c", 3), Ack("done")]
-    state = shrunk(last_state(items, "posix", tree(a=b"", b=b"")), FileCheck("b", b"2"))
+    state = shrunk(last_state(items, "posix", tree(a=b"", b=b"")), differs("b", b"2"))
     assert state.lost() == [1]
 
 
 def test_less_is_lost_of_what_does() -> None:
     items: list[Item] = [Write(1, 0, b"1"), Write(1, 0, b"2"), Write(1, 0, b"3")]
-    state = shrunk(last_state(items, "posix", tree(a=b"0")), FileCheck("a", b"3"))
+    state = shrunk(last_state(items, "posix", tree(a=b"0")), differs("a", b"3"))
     assert state.tree().content() == {"a": b"2"}
 
 
 def test_one_loss_is_preferred_to_two_earlier_ones() -> None:
     items: list[Item] = [Create(HOME, "x", 2), Create(HOME, "y", 3), Create(HOME, "z", 4)]
 
-    class Check(FileCheck):
-        def fails(self, state: State) -> bool:
-            there = state.tree().content().keys()
-            return "z" not in there or not there & {"x", "y"}
+    def fails(state: State) -> bool:
+        there = state.tree().content().keys()
+        return "z" not in there or not there & {"x", "y"}
 
-    assert shrunk(last_state(items, "posix", Tree()), Check("", None)).lost() == [2]
+    assert shrunk(last_state(items, "posix", Tree()), CountingCheck(fails)).lost() == [2]
 
 
 def test_the_earliest_point_is_taken() -> None:
     items: list[Item] = [Write(1, 0, b"1"), Ack(1), Ack(2), Create(HOME, "c", 3)]
 
-    class Check(FileCheck):
-        def fails(self, state: State) -> bool:
-            return super().fails(state) and bool(state.run.acked(state.point.index))
+    def fails(state: State) -> bool:
+        return differs("a", b"1").fails(state) and bool(state.run.acked(state.point.index))
 
-    state = shrunk(last_state(items, "posix", tree(a=b"0")), Check("a", b"1"))
+    state = shrunk(last_state(items, "posix", tree(a=b"0")), CountingCheck(fails))
     assert (state.point.index, state.lost()) == (2, [0])
 
 
@@ -89,22 +89,19 @@ def test_a_tear_stays_a_tear_at_an_earlier_point() -> None:
     items: list[Item] = [Write(1, 0, b"n" * 1024), Ack(1), Create(HOME, "c", 3)]
     torn = b"n" * 512 + b"o" * 512
 
-    class Check(FileCheck):
-        def fails(self, state: State) -> bool:
-            return not super().fails(state)
-
     state = last_state(items, "posix", tree(a=b"o" * 1024))
     (torn_state,) = [
         candidate
         for candidate in distinct_states(state.run, Counters())
         if candidate.point.index == 3 and candidate.tree().content() == {"a": torn, "c": b""}
     ]
-    assert shrunk(torn_state, Check("a", torn)).point.index == 1
+    check = CountingCheck(lambda state: state.tree().content().get("a") == torn)
+    assert shrunk(torn_state, check).point.index == 1
 
 
 def test_it_stops_when_its_tries_are_used_up() -> None:
     items: list[Item] = [Write(1, 0, b"1"), Write(2, 0, b"2"), Create(HOME, "c", 3)]
-    check = FileCheck("b", b"2")
+    check = differs("b", b"2")
     shrunk(last_state(items, "posix", tree(a=b"", b=b"")), check, tries=2)
     assert check.checked == 2
 
@@ -115,7 +112,7 @@ def test_nothing_can_be_restored_and_no_earlier_point_fails(
     trace: Trace, model: Model, name: str, data: st.DataObject
 ) -> None:
     assume(all(point.possible < 1000 for point in crash_points(trace, model)))
-    check = FileCheck(name, trace.end().content().get(name))
+    check = differs(name, trace.end().content().get(name))
     failing = [state for state in distinct_states(CrashedRun(trace, model, ()), Counters()) if check.fails(state)]
     assume(failing)
     state = shrunk(data.draw(st.sampled_from(failing)), check, tries=10**6)

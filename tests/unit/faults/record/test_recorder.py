@@ -342,7 +342,7 @@ def test_there_is_no_trace_before_the_end_of_the_block(home: Path) -> None:
 
 def test_children_are_forbidden_or_readonly(home: Path) -> None:
     with pytest.raises(ValueError, match="children='maybe' is unknown"):
-        Recorder(home, children="maybe")
+        Recorder(home, children="maybe")  # type: ignore[arg-type]
 
 
 def test_an_error_in_the_block_surfaces_as_itself(home: Path) -> None:
