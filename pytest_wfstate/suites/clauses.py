@@ -90,8 +90,8 @@ def timed(level: Level, promise: str, *steps: Step | Later | Tick) -> Test:
 def clauses(suite: type) -> Iterator[Clause]:
     """Yield the clauses of a suite, core first, in the order in which they are written."""
     tests = {name: test for base in reversed(suite.__mro__) for name, test in vars(base).items() if _mark(test)}
-    found = filter(None, (clause_of(suite, test, name) for name, test in tests.items()))
-    yield from sorted(found, key=lambda clause: LEVELS.index(clause.level))
+    unsorted = filter(None, (clause_of(suite, test, name) for name, test in tests.items()))
+    yield from sorted(unsorted, key=lambda clause: LEVELS.index(clause.level))
 
 
 def clause_of(suite: Any, test: Any, name: str) -> Clause | None:

@@ -11,11 +11,12 @@ import dataclasses
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from pytest_wfstate.contracts.base import Call
 from pytest_wfstate.engine.handles import FIRST, Handles
 from pytest_wfstate.engine.script import RESTART, ScriptRun, Step, ViaHandle
+from pytest_wfstate.labs.crash import Disk
 from pytest_wfstate.oracle.history import Errored, Outcome, Refused, Returned
 from pytest_wfstate.oracle.judge import Judge, States
 from pytest_wfstate.oracle.model import ReferenceModel
@@ -59,16 +60,12 @@ class Restarted:
         return "-- restart --"
 
 
-class Survivor(Protocol):
-    """What a fault left."""
+@dataclasses.dataclass(frozen=True, slots=True)
+class Remains:
+    """What a cut connection or a dead client leaves: where the store is, and what was acknowledged."""
 
-    @property
-    def home(self) -> Path:
-        """Where the store is."""
-
-    @property
-    def acked(self) -> Sequence[Any]:
-        """What was acknowledged before."""
+    home: Path
+    acked: list[Any]
 
 
 class CrashRun:
@@ -151,7 +148,7 @@ class CrashRun:
                 handles.outcome(FIRST, self._reads[0])
             yield lambda: self._work(handles)
 
-    def check(self, disk: Survivor) -> None:
+    def check(self, disk: Disk | Remains) -> None:
         """Read everything and continue, restart, and read again. Each change is acknowledged: the check is crashed too.
 
         Raises:

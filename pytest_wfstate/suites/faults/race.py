@@ -100,7 +100,7 @@ def _race(context: ClauseContext, cases: Sequence[RaceCase], *, crash: bool = Fa
 
 def _race_in_memory(context: ClauseContext, run: RaceRun, *, crash: bool) -> None:
     if crash:
-        pytest.skip(f"{NOT_APPLICABLE}: medium 'memory' does not survive its process")
+        pytest.skip(f"{NOT_APPLICABLE} to medium 'memory': it does not survive its process")
     lab = context.race_lab
     lab.explore(run.setup_in_memory, run.clients, run.check, by="opcode", preemptions=1)
     if context.profile == "thorough":  # one preemption by line is one by opcode
@@ -110,7 +110,7 @@ def _race_in_memory(context: ClauseContext, run: RaceRun, *, crash: bool) -> Non
 def _race_for_real(context: ClauseContext, run: RaceRun, processes: Callable[[], Storm], *, crash: bool) -> None:
     """Race two processes where nothing can be interleaved, which finds races only by chance; the report says so."""
     if crash:
-        pytest.skip("Skipped: this backend cannot be paused at exact operations; `race.storm` covers it.")
+        pytest.skip("this backend cannot be paused at exact operations; `race.storm` covers it.")
     context.report("raced", ["by real processes, which find by chance what schedules would find for certain"])
     run.run_rounds(_ROUNDS[context.profile], processes())
 
