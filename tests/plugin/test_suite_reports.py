@@ -216,6 +216,22 @@ def test_a_new_store_gets_its_bugs_by_clause(pytester: pytest.Pytester, run: Run
     )
 
 
+def test_a_retry_of_the_suite_is_reported(pytester: pytest.Pytester, run: Run) -> None:
+    gives_up = """
+    is_broken = False
+    def save(self, paused):
+        try:
+            self.is_broken or super().save(paused)
+        except OSError:
+            self.is_broken = True
+            raise
+"""
+    write_suite(pytester, gives_up)
+    run("-k", "paused.errors.save").stdout.fnmatch_lines(
+        ["*the workload * the store raised OSError; the suite retried the call and it succeeded"]
+    )
+
+
 def test_the_report_of_a_violation_is_the_golden_one(pytester: pytest.Pytester, run: Run) -> None:
     """A script and a crash: the clause, the smallest case, what was expected, the line, the replay."""
     pytester.path.joinpath("test_mine.py").write_text(NEW + TESTED)

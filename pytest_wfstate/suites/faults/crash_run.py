@@ -16,6 +16,7 @@ from typing import Any
 from pytest_wfstate.contracts.base import Call
 from pytest_wfstate.engine.handles import FIRST, Handles
 from pytest_wfstate.engine.script import RESTART, ScriptRun, Step, ViaHandle
+from pytest_wfstate.faults.crash.io_errors import Reaction
 from pytest_wfstate.labs.crash import Disk
 from pytest_wfstate.oracle.history import Errored, Outcome, Refused, Returned
 from pytest_wfstate.oracle.judge import Judge, States
@@ -122,7 +123,7 @@ class CrashRun:
         with self._context.handles(home) as handles:
             self._work(handles)
 
-    def retrying_workload(self, home: Path) -> str | None:
+    def retrying_workload(self, home: Path) -> Reaction | None:
         """Make the calls, and retry each that fails, once, through the same handle. Return what a report says of it."""
         reaction = None
         with self._context.handles(home) as handles:
@@ -133,7 +134,7 @@ class CrashRun:
                     name = type(error).__name__
                     self._promise(call, Errored(name))
                     outcome = self._made(handles, number, call)
-                    reaction = f"the store raised {name}; the suite retried the call and it succeeded"
+                    reaction = Reaction(f"the store raised {name}; the suite retried the call and it succeeded")
                 self._promise(call, outcome)
         return reaction
 
