@@ -38,13 +38,13 @@ class Judge:
         return Timeline(self, states or (self.model.start(),))
 
     def schedule(self, entries: Sequence[Entry]) -> None:
-        """Judge concurrent calls of few clients. Only their results and who finished before whom matter.
+        """Judge concurrent calls of few clients. Of their times, only which ended before which began matters.
 
         Raises:
             Violation: the results are impossible in any order of the calls.
         """
         order = [[entry.end < other.begin for other in entries] for entry in entries]
-        key = repr(([entry.outcome for entry in entries], order))
+        key = repr([order, *((entry.client, entry.name, entry.args, entry.outcome) for entry in entries)])
         if key not in self._verdicts:
             unexplained = (check(part, self.model) for part in parts(entries, self.model.contract))
             contradiction = next(filter(None, unexplained), None)

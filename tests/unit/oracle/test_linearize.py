@@ -37,16 +37,16 @@ class Register:
         return (new, Returned(True)) if state == old else (state, Returned(False))
 
 
-def entry(client: str, name: str, *args: int, begin: float, end: float, outcome: Outcome) -> Entry:
+def make_entry(client: str, name: str, *args: int, begin: float, end: float, outcome: Outcome) -> Entry:
     return Entry(client, name, args, begin, end, outcome)
 
 
 def read(value: int, begin: float, end: float, client: str = "r") -> Entry:
-    return entry(client, "read", begin=begin, end=end, outcome=Returned(value))
+    return make_entry(client, "read", begin=begin, end=end, outcome=Returned(value))
 
 
 def write(value: int, begin: float, end: float, client: str = "w", outcome: Outcome = Returned(None)) -> Entry:  # noqa: B008
-    return entry(client, "write", value, begin=begin, end=end, outcome=outcome)
+    return make_entry(client, "write", value, begin=begin, end=end, outcome=outcome)
 
 
 DIED = write(1, 0, 1, outcome=NeverReturned())
@@ -88,42 +88,42 @@ def test_explains_what_some_order_explains(is_explained: bool, entries: list[Ent
 class TestExplanation:
     def test_names_only_the_calls_that_contradict_each_other(self) -> None:
         noise = [write(0, at, at + 1, client="n") for at in range(-10, 0, 2)]
-        found = check([*noise, write(1, 0, 1), read(0, 2, 3), read(1, 4, 5)], Register())
-        assert found is not None
-        assert found.entries == (read(0, 2, 3),)
+        unexplained = check([*noise, write(1, 0, 1), read(0, 2, 3), read(1, 4, 5)], Register())
+        assert unexplained is not None
+        assert unexplained.entries == (read(0, 2, 3),)
 
     def test_has_the_orders_that_were_tried(self) -> None:
-        found = check([write(1, 0, 1), read(0, 2, 3)], Register())
-        assert found is not None
-        assert found.dead_ends == (((write(1, 0, 1, outcome=Forgotten()),), read(0, 2, 3)),)
+        unexplained = check([write(1, 0, 1), read(0, 2, 3)], Register())
+        assert unexplained is not None
+        assert unexplained.dead_ends == (((write(1, 0, 1, outcome=Forgotten()),), read(0, 2, 3)),)
 
     def test_the_calls_it_names_are_unexplained_whatever_the_others_returned(self) -> None:
         entries = [write(1, 0, 1), read(1, 2, 3), read(2, 4, 5)]
-        found = check(entries, Register())
-        assert found is not None
-        assert read(2, 4, 5) in found.entries
-        assert read(1, 2, 3) not in found.entries
+        unexplained = check(entries, Register())
+        assert unexplained is not None
+        assert read(2, 4, 5) in unexplained.entries
+        assert read(1, 2, 3) not in unexplained.entries
 
 
 def explained_by_brute_force(entries: Sequence[Entry]) -> bool:
     """Try every order of every choice of the calls that need not have happened."""
-    must = [one for one in entries if one.must_have_happened]
-    may = [one for one in entries if not one.must_have_happened]
+    must = [entry for entry in entries if entry.must_have_happened]
+    may = [entry for entry in entries if not entry.must_have_happened]
     return any(
         _explains(order)
         for count in range(len(may) + 1)
-        for some in itertools.combinations(may, count)
-        for order in itertools.permutations([*must, *some])
+        for chosen in itertools.combinations(may, count)
+        for order in itertools.permutations([*must, *chosen])
     )
 
 
 def _explains(order: Sequence[Entry]) -> bool:
-    for at, one in enumerate(order):
-        if any(later.until < one.begin for later in order[at + 1 :]):
+    for index, entry in enumerate(order):
+        if any(later.until < entry.begin for later in order[index + 1 :]):
             return False
     states = {Register().start()}
-    for one in order:
-        states = {after for state in states for after in Register().step(state, one)}
+    for entry in order:
+        states = {after for state in states for after in Register().step(state, entry)}
     return bool(states)
 
 
@@ -171,25 +171,25 @@ def test_a_thousand_calls_of_four_clients_are_explained() -> None:
 
 def test_one_wrong_result_among_a_thousand_is_found() -> None:
     entries = concurrent_run(calls=1000, clients=4)
-    at = next(at for at, one in enumerate(entries) if at > 500 and one.name == "read")
-    entries[at] = dataclasses.replace(entries[at], outcome=Returned(99))
+    index = next(index for index, entry in enumerate(entries) if index > 500 and entry.name == "read")
+    entries[index] = dataclasses.replace(entries[index], outcome=Returned(99))
 
-    found = check(entries, Register())
+    unexplained = check(entries, Register())
 
-    assert found is not None
-    assert found.entries == (entries[at],)
+    assert unexplained is not None
+    assert unexplained.entries == (entries[index],)
 
 
 def test_if_few_calls_cost_too_much_to_find_all_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
     entries = concurrent_run(calls=20, clients=4)
-    at = next(at for at, one in enumerate(entries) if at > 10 and one.name == "read")
-    entries[at] = dataclasses.replace(entries[at], outcome=Returned(99))
+    index = next(index for index, entry in enumerate(entries) if index > 10 and entry.name == "read")
+    entries[index] = dataclasses.replace(entries[index], outcome=Returned(99))
     monkeypatch.setattr("pytest_wfstate.oracle.linearize._MOST_COST", 0)
 
-    found = check(entries, Register())
+    unexplained = check(entries, Register())
 
-    assert found is not None
-    assert set(map(id, found.entries)) == set(map(id, entries))
+    assert unexplained is not None
+    assert set(map(id, unexplained.entries)) == set(map(id, entries))
 
 
 def concurrent_run(calls: int, clients: int) -> list[Entry]:
