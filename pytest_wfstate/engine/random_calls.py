@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, Phase, Verbosity, given, settings
@@ -90,11 +88,13 @@ def scripts(operations: Sequence[Operation]) -> st.SearchStrategy[list[Step]]:
 
 def calls(operations: Sequence[Operation], ids: Sequence[str]) -> st.SearchStrategy[Call]:
     """Generate calls about these ids; those that change something are more frequent."""
-    calls_of = {
-        operation.name: operation.arguments(ids).map(functools.partial(_call, operation)) for operation in operations
-    }
+    calls_of = {operation.name: _calls_of(operation, ids) for operation in operations}
     names = [*calls_of, *(operation.name for operation in operations if operation.mutates)]
     return st.sampled_from(names).flatmap(calls_of.__getitem__)
+
+
+def _calls_of(operation: Operation, ids: Sequence[str]) -> st.SearchStrategy[Call]:
+    return operation.arguments(ids).map(lambda args: operation(*args))
 
 
 def chosen_calls(operations: Sequence[Operation], ids: Sequence[str], number: int, seed: int) -> list[Call]:
@@ -116,7 +116,3 @@ def chosen_calls(operations: Sequence[Operation], ids: Sequence[str], number: in
 
     choose()
     return chosen
-
-
-def _call(operation: Operation, args: tuple[Any, ...]) -> Call:
-    return operation(*args)

@@ -2,7 +2,7 @@
 
 from pytest_wfstate.oracle.history import Entry, Errored, Forgotten, NeverReturned, Outcome, Refused, Returned
 from pytest_wfstate.oracle.judge import Judge, Timeline
-from pytest_wfstate.oracle.linearize import Reference, Unexplained, check
+from pytest_wfstate.oracle.linearize import check
 from pytest_wfstate.oracle.model import ReferenceModel, ReferenceState
 
 __all__ = [
@@ -12,12 +12,10 @@ __all__ = [
     "Judge",
     "NeverReturned",
     "Outcome",
-    "Reference",
     "ReferenceModel",
     "ReferenceState",
     "Refused",
     "Returned",
     "Timeline",
-    "Unexplained",
     "check",
 ]

@@ -13,9 +13,6 @@ class Returned:
 
     value: Any
 
-    def __str__(self) -> str:
-        return f"-> {self.value!r}"
-
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Refused:

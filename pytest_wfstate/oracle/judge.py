@@ -1,8 +1,8 @@
 """The judge: decides whether the reference explains what a store did.
 
-Scripts, crashes, schedules and storms all conclude here, in one way: a history is right if some order of its calls,
-made on the reference, gives every result that the store gave. Calls made one after the other are judged as they return,
-a crash as calls that never returned, concurrent calls all together at their end.
+Scripts, crashes, schedules and storms all conclude here, in one way: a history is right if some order of its calls, on
+the reference, returns every result that the store returned. Sequential calls are judged one by one, a crash as calls
+that never returned, concurrent calls all together.
 """
 
 from __future__ import annotations
@@ -34,17 +34,17 @@ class Judge:
         self._verdicts: dict[str, str | None] = {}
 
     def begin(self, states: States = ()) -> Timeline:
-        """Begin with calls one after the other, on an empty store or on one in one of these states."""
+        """Begin a timeline of sequential calls, on an empty store or on one that is in one of these states."""
         return Timeline(self, states or (self.model.start(),))
 
     def schedule(self, entries: Sequence[Entry]) -> None:
-        """Judge concurrent calls of few clients. Only their results and who finished before whom matter.
+        """Judge concurrent calls of few clients. Of their times, only which ended before which began matters.
 
         Raises:
             Violation: the results are impossible in any order of the calls.
         """
         order = [[entry.end < other.begin for other in entries] for entry in entries]
-        key = repr(([entry.outcome for entry in entries], order))
+        key = repr([order, *((entry.client, entry.name, entry.args, entry.outcome) for entry in entries)])
         if key not in self._verdicts:
             unexplained = (check(part, self.model) for part in parts(entries, self.model.contract))
             contradiction = next(filter(None, unexplained), None)

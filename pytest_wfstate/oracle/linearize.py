@@ -50,7 +50,7 @@ def check(entries: Iterable[Entry], reference: Reference[Any]) -> Unexplained | 
     """Search for an order that explains the history; return what cannot be explained, or None if all can."""
     ordered = sorted(entries, key=lambda entry: entry.begin)
     steps = _Steps(reference)
-    if _OrderSearch(ordered, steps).succeeds():
+    if _OrderSearch(ordered, steps).succeeded:
         return None
     core = _Core(ordered, steps)
     kept = core.smallest()
@@ -103,7 +103,7 @@ class _Core:
             entry if index in kept or not entry.has_result else self._forgotten[index]
             for index, entry in enumerate(self._entries)
         ]
-        return _OrderSearch(entries, self._steps, self._most).searched()
+        return _OrderSearch(entries, self._steps, self._most)
 
     def _needed(self, known: list[int], added: list[int], among: list[int]) -> list[int]:
         if added and self.search(known).failed:
@@ -125,16 +125,11 @@ class _OrderSearch:
         self._most = most
         self._all = sum(1 << index for index, entry in enumerate(entries) if entry.must_have_happened)
         self.dead_ends: list[tuple[tuple[Entry, ...], Entry]] = []
-        self.failed = False
+        self.succeeded = self._search()
+        self.failed = not self.succeeded and steps.cost <= most
         """Whether the search proved that no order explains everything."""
 
-    def searched(self) -> _OrderSearch:
-        """Search, and keep the answer in `failed`."""
-        self.failed = not self.succeeds() and self._steps.cost <= self._most
-        return self
-
-    def succeeds(self) -> bool:
-        """Whether the search finds an order that explains everything."""
+    def _search(self) -> bool:
         start = self._steps.start()
         seen: set[tuple[int, Hashable]] = {(0, start)}
         # A frame: the calls that are done, the latest beginning among them, the state, and the order.

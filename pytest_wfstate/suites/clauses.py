@@ -7,6 +7,7 @@ Reports, `-k`, the documentation and `known_failures` use the id. It follows fro
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, get_args
 
@@ -49,18 +50,11 @@ class Clause:
         return f"{self.id}: {self.promise}"
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class _ClauseMark:
-    level: Level
-    fault: Fault
-    promise: str
-
-
 def clause(level: Level, promise: str, fault: Fault = "none") -> Callable[[F], F]:
     """Mark a test method of a suite as a clause."""
 
     def mark(test: F) -> F:
-        test.__dict__["wfstate_clause"] = _ClauseMark(level, fault, promise)
+        test.__dict__["wfstate_clause"] = functools.partial(Clause, level=level, fault=fault, promise=promise)
         test.__doc__ = promise
         return test
 
@@ -89,18 +83,18 @@ def timed(level: Level, promise: str, *steps: Step | Later | Tick) -> Test:
 
 def clauses(suite: type) -> Iterator[Clause]:
     """Yield the clauses of a suite, core first, in the order in which they are written."""
-    tests = {name: test for base in reversed(suite.__mro__) for name, test in vars(base).items() if _mark(test)}
-    found = filter(None, (clause_of(suite, test, name) for name, test in tests.items()))
-    yield from sorted(found, key=lambda clause: LEVELS.index(clause.level))
+    tests = {name: test for base in reversed(suite.__mro__) for name, test in vars(base).items() if _is_clause(test)}
+    unsorted = filter(None, (clause_of(suite, test, name) for name, test in tests.items()))
+    yield from sorted(unsorted, key=lambda clause: LEVELS.index(clause.level))
 
 
 def clause_of(suite: Any, test: Any, name: str) -> Clause | None:
     """Return the clause that a method of a suite tests, if it tests one."""
-    mark = _mark(test)
-    if mark is None:
+    if not _is_clause(test):
         return None
     topic, *rest = name.removeprefix("test_").split("_")
-    return Clause(f"{suite.contract.name}.{topic}.{'-'.join(rest)}", mark.level, mark.fault, mark.promise, name)
+    clause: Clause = test.wfstate_clause(id=f"{suite.contract.name}.{topic}.{'-'.join(rest)}", test=name)
+    return clause
 
 
 def check_settings(suite: Any) -> None:
@@ -121,6 +115,5 @@ def check_settings(suite: Any) -> None:
         )
 
 
-def _mark(test: Any) -> _ClauseMark | None:
-    mark = getattr(test, "wfstate_clause", None)
-    return mark if isinstance(mark, _ClauseMark) else None
+def _is_clause(test: Any) -> bool:
+    return isinstance(getattr(test, "wfstate_clause", None), functools.partial)

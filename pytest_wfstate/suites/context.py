@@ -39,7 +39,7 @@ class SuiteFacts:
     fails_to_open: bool = False
     """A test has shown why; the others say so in a line."""
     has_unseen_writes: bool | None = None
-    """Whether it writes in ways that the race lab cannot interleave; None as long as nobody has tried."""
+    """Whether it writes in ways that the race lab cannot interleave; None until a race has tried."""
 
 
 _FACTS = pytest.StashKey[SuiteFacts]()
@@ -68,7 +68,7 @@ class ClauseContext:
 
     @contextlib.contextmanager
     def running(self) -> Iterator[ClauseContext]:
-        """Run a test: with a proxy before the server, if there is one, and an end to what the driver has open."""
+        """Start a proxy before the server, if there is one; stop it and close the driver at the end of the test."""
         with contextlib.ExitStack() as stack:
             stack.callback(self.driver.close)
             if self.server is not None:
@@ -154,7 +154,7 @@ class ClauseContext:
     def need_server(self) -> Any:
         """Return the server. Skip the test if the store is not on one, or the suite does not name it."""
         if self.medium != "server":
-            pytest.skip(f"{NOT_APPLICABLE}: medium {self.medium!r} has no server")
+            pytest.skip(f"{NOT_APPLICABLE} to medium {self.medium!r}: it has no server")
         if self.server is None:
             pytest.skip("the suite does not name its server: set `server` to the name of a fixture that returns it")
         return self.server
@@ -162,7 +162,7 @@ class ClauseContext:
     def need_files(self, why: str) -> None:
         """Skip the test unless the store is on disk."""
         if self.medium != "disk":
-            pytest.skip(f"{NOT_APPLICABLE}: medium {self.medium!r}: {why}")
+            pytest.skip(f"{NOT_APPLICABLE} to medium {self.medium!r}: {why}")
 
     def _begin(self, model: ReferenceModel) -> ScriptRun:
         return ScriptRun(Judge(model).begin(), may_skip=self._is_aside)

@@ -10,35 +10,29 @@ from tests.plugin.suite_module import CORE, UNSORTED, write_suite
 
 def test_a_suite_has_an_item_per_clause(pytester: pytest.Pytester, items: Items) -> None:
     write_suite(pytester)
-    found = items()
-    assert len(found) > 40
-    assert "TestStore::test_claim_one_winner" in found
-
-
-def test_a_clause_is_chosen_by_its_id(pytester: pytest.Pytester, items: Items) -> None:
-    write_suite(pytester)
+    assert len(items()) > 40
     assert items("-k", "paused.claim.one-winner") == ["TestStore::test_claim_one_winner"]
 
 
-def test_a_topic_is_chosen_by_its_name(pytester: pytest.Pytester, items: Items) -> None:
+@pytest.mark.parametrize(
+    ("options", "prefix"),
+    [
+        (("-k", "paused.list."), "list_"),
+        (("-m", "wfstate(fault='kill')"), "kill_"),
+        (("-m", "wfstate(fault='power')"), "power_"),
+        (("-m", "wfstate(fault='errors')"), "errors_"),
+        (("-m", "wfstate(contract='paused')"), ""),
+        (("-m", CORE), ""),
+        (("-m", "wfstate(level='safe', fault='input')"), ""),
+    ],
+)
+def test_clauses_are_chosen_by_topic_and_mark(
+    pytester: pytest.Pytester, items: Items, options: tuple[str, str], prefix: str
+) -> None:
     write_suite(pytester)
-    found = items("-k", "paused.list.")
-    assert len(found) > 1
-    assert all(name.startswith("TestStore::test_list_") for name in found)
-
-
-@pytest.mark.parametrize("fault", ["kill", "power", "errors"])
-def test_clauses_are_chosen_by_their_fault(pytester: pytest.Pytester, items: Items, fault: str) -> None:
-    write_suite(pytester)
-    found = items("-m", f"wfstate(fault='{fault}')")
-    assert len(found) > 3
-    assert all(name.startswith(f"TestStore::test_{fault}_") for name in found)
-
-
-@pytest.mark.parametrize("mark", ["wfstate(contract='paused')", CORE, "wfstate(level='safe', fault='input')"])
-def test_clauses_are_chosen_by_their_mark(pytester: pytest.Pytester, items: Items, mark: str) -> None:
-    write_suite(pytester)
-    assert 3 < len(items("-m", mark)) <= len(items())
+    chosen = items(*options)
+    assert 1 < len(chosen) <= len(items())
+    assert all(name.startswith(f"TestStore::test_{prefix}") for name in chosen)
 
 
 def test_the_mark_is_registered(run: Run) -> None:
@@ -48,10 +42,10 @@ def test_the_mark_is_registered(run: Run) -> None:
 @pytest.mark.parametrize("level", ["core", "safe"])
 def test_clauses_above_the_level_are_not_asked(pytester: pytest.Pytester, items: Items, level: str) -> None:
     write_suite(pytester, suite=f"    level = {level!r}")
-    some, every = items(), items("-m", "wfstate(level='core') or not wfstate(level='core')")
-    assert some == every
+    asked, every = items(), items("-m", "wfstate(level='core') or not wfstate(level='core')")
+    assert asked == every
     write_suite(pytester)
-    assert len(some) < len(items())
+    assert len(asked) < len(items())
 
 
 def test_clauses_above_the_level_are_counted(pytester: pytest.Pytester, run: Run) -> None:
@@ -74,37 +68,40 @@ def test_a_known_failure_is_expected_to_fail(pytester: pytest.Pytester, run: Run
     result.stdout.fnmatch_lines(["wfstate: TestStore: core 0/1; 1 known to fail", "XFAIL *test_list_sorted - see #12"])
 
 
-def test_a_known_failure_that_passes_fails(pytester: pytest.Pytester, run: Run) -> None:
-    write_suite(pytester, suite="    known_failures = {'paused.list.sorted': 'see #12'}")
-    result = run("-k", "paused.list.sorted")
+@pytest.mark.parametrize(
+    ("body", "known", "selected", "lines"),
+    [
+        (
+            "",
+            "paused.list.sorted",
+            "paused.list.sorted",
+            ["paused.list.sorted passes, but known_failures of TestStore says that it fails: 'see #12'. Remove the *"],
+        ),
+        (
+            "    def load(self, run_id): return 1",
+            "paused.kill.save",
+            "paused.kill.save",
+            [
+                "NOT_MEASURED. The store violates its contract even without a fault. Fix this first:",
+                "wfstate: TestStore: safe 0/1; 1 not measured",
+            ],
+        ),
+        (
+            "",
+            "paused.list.sortde",
+            "whole",
+            ["known_failures of TestStore names 'paused.list.sortde', which is not a clause of the paused contract. *"],
+        ),
+    ],
+    ids=["passes", "not measured", "not a clause"],
+)
+def test_a_known_failure_that_does_not_fail_is_an_error(
+    pytester: pytest.Pytester, run: Run, body: str, known: str, selected: str, lines: list[str]
+) -> None:
+    write_suite(pytester, body, suite=f"    known_failures = {{{known!r}: 'see #12'}}")
+    result = run("-k", selected)
     assert result.parseoutcomes()["failed"] == 1
-    told = (
-        "paused.list.sorted passes, but known_failures of TestStore says that it fails: 'see #12'. Remove the entry *"
-    )
-    result.stdout.fnmatch_lines([told])
-
-
-def test_a_known_failure_that_is_not_measured_fails(pytester: pytest.Pytester, run: Run) -> None:
-    """A clause that was not seen to fail is not the known failure."""
-    write_suite(
-        pytester, "    def load(self, run_id): return 1", suite="    known_failures = {'paused.kill.save': 'later'}"
-    )
-    result = run("-k", "paused.kill.save")
-    assert result.parseoutcomes()["failed"] == 1
-    result.stdout.fnmatch_lines(
-        [
-            "*NOT_MEASURED. The store violates its contract even without a fault. Fix this first:",
-            "wfstate: TestStore: safe 0/1; 1 not measured",
-        ]
-    )
-
-
-def test_a_known_failure_must_name_a_clause(pytester: pytest.Pytester, run: Run) -> None:
-    write_suite(pytester, suite="    known_failures = {'paused.list.sortde': 'see #12'}")
-    result = run("-k", "whole")
-    assert result.parseoutcomes()["failed"] == 1
-    told = "known_failures of TestStore names 'paused.list.sortde', which is not a clause of the paused contract. *"
-    result.stdout.fnmatch_lines([told])
+    result.stdout.fnmatch_lines(lines)
 
 
 @pytest.mark.parametrize(

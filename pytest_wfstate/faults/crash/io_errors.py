@@ -57,6 +57,12 @@ class Failure:
         return self.error != "ENOSPC" or intent.kind in _NEEDS_ROOM
 
 
+class Reaction(str):
+    """What a workload may return to say how it handled an error: a retry, for instance."""
+
+    __slots__ = ()
+
+
 class FailOnce:
     """Makes one op fail. It is the gate of a recorder."""
 
@@ -82,14 +88,16 @@ class FailOnce:
     def after(self, *_: object) -> None:
         """Do nothing: only what is about to happen can fail."""
 
-    def injected(self, raised: BaseException | None) -> InjectedFailure | None:
+    def injected(self, raised: BaseException | None, returned: object) -> InjectedFailure | None:
         """Describe what failed, and how the workload reacted."""
         failure, intent = self._failure, self.failed
         if failure is None or intent is None:
             return None
         how = "took only half of its bytes" if failure.error == "short" else f"failed with {failure.error}"
         what = f"{intent.kind} {shown(intent.path)} (op {failure.number}) {how}"
-        reaction = f"raised {type(raised).__name__}: {raised}" if raised else "returned as if nothing had failed"
+        reaction = returned if isinstance(returned, Reaction) else "returned as if nothing had failed"
+        if raised is not None:
+            reaction = f"raised {type(raised).__name__}: {raised}"
         return InjectedFailure(intent.kind, failure.error, failure.number, what, reaction, self.where)
 
 
@@ -184,14 +192,15 @@ class ErrorRun:
         task.worlds.restore(worlds)
         gate = FailOnce(failure)
         raised: BaseException | None = None
+        returned: object = None
         with task.recording(gate) as recorder:
             try:
-                yield task.workload, (task.home.path,)
+                returned = yield task.workload, (task.home.path,)
             except FAILURES as error:
                 raised = error
         if raised is not None and gate.failed is None:
             raise raised
-        run = CrashedRun(recorder.trace(), task.model, tuple(worlds), injected=gate.injected(raised))
+        run = CrashedRun(recorder.trace(), task.model, tuple(worlds), injected=gate.injected(raised, returned))
         self.result.reasons += recorder.unmeasured
         self.result.reasons += task.worlds.changed_unseen(run.worlds_at(len(run.trace.items)))
         return _Run(gate, run)

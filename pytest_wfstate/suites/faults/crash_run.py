@@ -11,11 +11,13 @@ import dataclasses
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from pytest_wfstate.contracts.base import Call
 from pytest_wfstate.engine.handles import FIRST, Handles
 from pytest_wfstate.engine.script import RESTART, ScriptRun, Step, ViaHandle
+from pytest_wfstate.faults.crash.io_errors import Reaction
+from pytest_wfstate.labs.crash import Disk
 from pytest_wfstate.oracle.history import Errored, Outcome, Refused, Returned
 from pytest_wfstate.oracle.judge import Judge, States
 from pytest_wfstate.oracle.model import ReferenceModel
@@ -59,16 +61,12 @@ class Restarted:
         return "-- restart --"
 
 
-class Survivor(Protocol):
-    """What a fault left."""
+@dataclasses.dataclass(frozen=True, slots=True)
+class Remains:
+    """What a cut connection or a dead client leaves: where the store is, and what was acknowledged."""
 
-    @property
-    def home(self) -> Path:
-        """Where the store is."""
-
-    @property
-    def acked(self) -> Sequence[Any]:
-        """What was acknowledged before."""
+    home: Path
+    acked: list[Any]
 
 
 class CrashRun:
@@ -125,7 +123,7 @@ class CrashRun:
         with self._context.handles(home) as handles:
             self._work(handles)
 
-    def retrying_workload(self, home: Path) -> str | None:
+    def retrying_workload(self, home: Path) -> Reaction | None:
         """Make the calls, and retry each that fails, once, through the same handle. Return what a report says of it."""
         reaction = None
         with self._context.handles(home) as handles:
@@ -136,7 +134,7 @@ class CrashRun:
                     name = type(error).__name__
                     self._promise(call, Errored(name))
                     outcome = self._made(handles, number, call)
-                    reaction = f"the store raised {name}; the suite retried the call and it succeeded"
+                    reaction = Reaction(f"the store raised {name}; the suite retried the call and it succeeded")
                 self._promise(call, outcome)
         return reaction
 
@@ -151,7 +149,7 @@ class CrashRun:
                 handles.outcome(FIRST, self._reads[0])
             yield lambda: self._work(handles)
 
-    def check(self, disk: Survivor) -> None:
+    def check(self, disk: Disk | Remains) -> None:
         """Read everything and continue, restart, and read again. Each change is acknowledged: the check is crashed too.
 
         Raises:

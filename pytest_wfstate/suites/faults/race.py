@@ -35,14 +35,22 @@ def clauses_for(suite: Any) -> dict[str, Test]:
         f"test_race_{name}_{other}": _pair(name, other)
         for name, other in itertools.combinations_with_replacement(changing, 2)
     }
-    tests |= {f"test_race_{name}": _read(name, changing) for name in roles if name not in changing}
-    if vars(suite).get("kills_racers"):
-        tests |= {f"test_race_killed_{name}": _killed(name, changing) for name in changing}
+    for name in roles:
+        if name not in changing:
+            promise = f"Concurrent with a change, {_verb(name)} sees the state before it or after it."
+            tests[f"test_race_{name}"] = _against_each(name, changing, promise)
+        elif vars(suite).get("kills_racers"):
+            promise = f"A worker killed during {_verb(name)} does not harm what another one does."
+            tests[f"test_race_killed_{name}"] = _against_each(name, changing, promise, crash=True)
     return tests
 
 
 def _changes(contract: Contract, role: RaceRole) -> bool:
     return any(contract[call.name].mutates for call in role.calls("a", 1))
+
+
+def _verb(name: str) -> str:
+    return name.replace("_", " ")
 
 
 def _pair(name: str, other: str) -> Test:
@@ -53,28 +61,13 @@ def _pair(name: str, other: str) -> Test:
     return test
 
 
-def _read(name: str, changing: Sequence[str]) -> Test:
-    @clause("safe", f"Concurrent with a change, {_verb(name)} sees the state before it or after it.", "race")
+def _against_each(name: str, changing: Sequence[str], promise: str, *, crash: bool = False) -> Test:
+    @clause("safe", promise, "race")
     def test(self: Suite) -> None:
-        _race(self.context, _against_each(self, name, changing))
+        roles = self.race_roles
+        _race(self.context, [race_cases(roles[name], roles[other])[0] for other in changing], crash=crash)
 
     return test
-
-
-def _killed(name: str, changing: Sequence[str]) -> Test:
-    @clause("safe", f"A worker killed during {_verb(name)} does not harm what another one does.", "race")
-    def test(self: Suite) -> None:
-        _race(self.context, _against_each(self, name, changing), crash=True)
-
-    return test
-
-
-def _against_each(suite: Suite, name: str, changing: Sequence[str]) -> list[RaceCase]:
-    return [race_cases(suite.race_roles[name], suite.race_roles[other])[0] for other in changing]
-
-
-def _verb(name: str) -> str:
-    return name.replace("_", " ")
 
 
 def _race(context: ClauseContext, cases: Sequence[RaceCase], *, crash: bool = False) -> None:
@@ -100,7 +93,7 @@ def _race(context: ClauseContext, cases: Sequence[RaceCase], *, crash: bool = Fa
 
 def _race_in_memory(context: ClauseContext, run: RaceRun, *, crash: bool) -> None:
     if crash:
-        pytest.skip(f"{NOT_APPLICABLE}: medium 'memory' does not survive its process")
+        pytest.skip(f"{NOT_APPLICABLE} to medium 'memory': it does not survive its process")
     lab = context.race_lab
     lab.explore(run.setup_in_memory, run.clients, run.check, by="opcode", preemptions=1)
     if context.profile == "thorough":  # one preemption by line is one by opcode
@@ -110,7 +103,7 @@ def _race_in_memory(context: ClauseContext, run: RaceRun, *, crash: bool) -> Non
 def _race_for_real(context: ClauseContext, run: RaceRun, processes: Callable[[], Storm], *, crash: bool) -> None:
     """Race two processes where nothing can be interleaved, which finds races only by chance; the report says so."""
     if crash:
-        pytest.skip("Skipped: this backend cannot be paused at exact operations; `race.storm` covers it.")
+        pytest.skip("this backend cannot be paused at exact operations; `race.storm` covers it.")
     context.report("raced", ["by real processes, which find by chance what schedules would find for certain"])
     run.run_rounds(_ROUNDS[context.profile], processes())
 

@@ -179,7 +179,7 @@ class RaceRun:
             result = ended.results[number]
             if isinstance(result, BaseException) and not isinstance(result, ClientDied):
                 raise result
-            steps = [at for at, step in enumerate(ended.steps) if step.client == number]
+            steps = [index for index, step in enumerate(ended.steps) if step.client == number]
             entries += [_entry(f"client {number + 1}", made, steps) for made in acked]
             if len(acked) < len(calls):
                 last = acked[-1].end if acked else 0

@@ -7,7 +7,6 @@ reference shows after the calls that returned, with or without the one that did 
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import itertools
 import multiprocessing.connection as connection
 import os
@@ -27,7 +26,7 @@ from pytest_wfstate.labs.crash import NotMeasured
 from pytest_wfstate.labs.race import StormResult
 from pytest_wfstate.suites.clauses import Test, clause
 from pytest_wfstate.suites.context import ClauseContext
-from pytest_wfstate.suites.faults.crash_run import Acknowledged, CrashRun
+from pytest_wfstate.suites.faults.crash_run import Acknowledged, CrashRun, Remains
 from pytest_wfstate.suites.faults.rehearsal import rehearsed
 
 if TYPE_CHECKING:
@@ -118,14 +117,6 @@ class Acks(list[Any]):
         self.append(value)
         if self.send:
             self.send(value)
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class Remains:
-    """What a cut connection or a dead client leaves."""
-
-    home: Path
-    acked: list[Any]
 
 
 class ServerLink:

@@ -122,12 +122,12 @@ class RefusesAll(RedisResumeStore):
 
 
 def test_an_error_is_not_blamed_on_a_running_server(redis_server: Server) -> None:
-    told = r"A call failed although its worker was not killed and its server was up:\n.* save\("
+    text = r"A call failed although its worker was not killed and its server was up:\n.* save\("
 
     def open_store(home: Path) -> RefusesAll:
         return RefusesAll(redis_server.url, home.name)
 
-    with pytest.raises(RaceBug, match=told):
+    with pytest.raises(RaceBug, match=text):
         Race().storm(open_store, "resume", medium="server", server=redis_server)
 
 
