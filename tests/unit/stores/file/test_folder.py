@@ -12,11 +12,11 @@ from typing import Any
 
 import pytest
 
-from pytest_wfstate import FilePausedStore, samples
+from pytest_wfstate import FileEffectStore, FilePausedStore, NotFound, as_sync, samples
 from pytest_wfstate.stores.file import folder as folder_module
 from pytest_wfstate.stores.file.folder import Durability, Folder, write_all
 from tests.unit.stores.file.conftest import Calls
-from tests.unit.stores.file.kinds import KINDS, Kind, contents
+from tests.unit.stores.file.kinds import EFFECTS, KINDS, SNAPSHOTS, Kind, contents
 
 
 def replace(folder: Folder, data: bytes, name: str = "a.json") -> None:
@@ -319,7 +319,7 @@ def test_process_durability_syncs_nothing(home: Path, calls: Calls, kind: Kind) 
 def test_an_unknown_durability_is_refused(home: Path) -> None:
     wrong: Durability = "disk"  # type: ignore[assignment]
 
-    with pytest.raises(ValueError, match=r"durability is 'disk'\. It is 'power' .* or 'process'"):
+    with pytest.raises(ValueError, match=r"durability is 'disk', .* Use 'power' .* or 'process'"):
         Folder(home, wrong)
 
 
@@ -331,3 +331,25 @@ def test_a_relative_home_stays_where_it_was_meant(tmp_path: Path, monkeypatch: p
     replace(folder, b"new")
 
     assert contents(tmp_path / "home") == {"a.json": b"new"}
+
+
+def test_no_temporary_file_is_left_after_a_save(home: Path) -> None:
+    """Seed 000: fs_atomic_write_produces_no_tmp_file_after_save."""
+    EFFECTS.open(home).save_checkpoint(samples.checkpoint("atomic-task"))
+    assert list(contents(home)) == ["atomic-task.json"]
+
+
+def test_the_default_path_is_in_the_home_of_the_user(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    store = FileEffectStore.at_default_path()
+    assert list(tmp_path.iterdir()) == []
+    as_sync(store).save_checkpoint(samples.checkpoint())
+    assert list(contents(tmp_path / ".wfstate" / "effects")) == ["task-1.json"]
+    assert as_sync(FileEffectStore.at_default_path()).load_checkpoint("task-1") == samples.checkpoint()
+
+
+def test_a_fork_of_a_missing_source_writes_nothing(home: Path) -> None:
+    home.mkdir()
+    with pytest.raises(NotFound):
+        SNAPSHOTS.open(home).fork(samples.key())
+    assert contents(home) == {}

@@ -197,3 +197,14 @@ def test_a_completion_that_fails_can_be_repeated(store: FilePausedStore, calls: 
 
     assert another(store).recover_orphaned() == 0
     assert contents(store.directory) == {}
+
+
+def test_a_stale_marker_is_dropped_unread(store: FilePausedStore) -> None:
+    """Seed 001: recover_rearms_orphaned_inflight, whose marker is not a record."""
+    store.complete("run-1")
+    store.save(samples.paused("both"))
+    marker = store.directory / "both.inflight"
+    marker.write_text("stale")
+    assert store.recover_orphaned() == 0
+    assert not marker.exists()
+    assert store.claim("both") == samples.paused("both")
