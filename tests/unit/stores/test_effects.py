@@ -187,7 +187,7 @@ class TestMark:
 
         assert store.load_checkpoint("task-1") == other.load_checkpoint("task-1") == full
 
-    def test_marking_again_at_the_highest_step_index_is_no_error(self, store: Any) -> None:
+    def test_marking_again_at_the_highest_step_index_does_nothing(self, store: Any) -> None:
         store.save_checkpoint(samples.checkpoint(step_index=2**32 - 1))
 
         store.mark_step_complete("task-1", "use-0", samples.effect("use-0"))
@@ -204,7 +204,7 @@ class TestDelete:
 
         assert store.load_checkpoint("t3") is None
 
-    def test_deleting_again_or_what_never_was_is_no_error(self, store: Any) -> None:
+    def test_deleting_a_missing_record_does_nothing(self, store: Any) -> None:
         """Seed 000: fs_delete_is_idempotent."""
         store.save_checkpoint(samples.checkpoint("del-task"))
 

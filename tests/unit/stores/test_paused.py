@@ -259,16 +259,16 @@ class TestRecover:
         assert other.recover_orphaned() == 0
 
     def test_only_what_is_paused_again_is_counted(self, store: PausedStore, other: PausedStore) -> None:
-        for run_id in ["claimed", "claimed too", "completed", "removed", "paused anew", "paused"]:
+        for run_id in ["claimed", "claimed too", "completed", "removed", "paused again", "paused"]:
             store.save(samples.paused(run_id))
             if run_id != "paused":
                 store.claim(run_id)
         store.complete("completed")
         store.remove("removed")
-        store.save(samples.paused("paused anew"))
+        store.save(samples.paused("paused again"))
 
         assert other.recover_orphaned() == 2
-        assert other.list() == ["claimed", "claimed too", "paused", "paused anew"]
+        assert other.list() == ["claimed", "claimed too", "paused", "paused again"]
         assert store.recover_orphaned() == 0
 
     def test_every_id_is_recovered_as_itself(self, store: PausedStore, other: PausedStore) -> None:

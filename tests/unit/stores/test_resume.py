@@ -65,7 +65,7 @@ def test_the_last_save_wins(store: ResumeStore) -> None:
     assert store.load("run-1") == samples.resume_point(step=2)
 
 
-def test_deleting_again_or_what_never_was_is_no_error(store: ResumeStore) -> None:
+def test_deleting_a_missing_record_does_nothing(store: ResumeStore) -> None:
     store.save(samples.resume_point("run-1"))
 
     store.delete("run-1")

@@ -285,7 +285,7 @@ class TestDelete:
 
         assert store.list_steps("run-1") == []
 
-    def test_again_or_of_what_never_was_is_no_error(self, store: Any) -> None:
+    def test_of_a_missing_run_does_nothing(self, store: Any) -> None:
         store.create_run(samples.run())
 
         store.delete_run("run-1")

@@ -103,7 +103,7 @@ def test_a_write_that_takes_nothing_is_a_full_disk(monkeypatch: pytest.MonkeyPat
     assert error.value.errno == errno.ENOSPC
 
 
-def test_unlink_passes_over_what_is_not_there(folder: Folder) -> None:
+def test_unlink_skips_missing_files(folder: Folder) -> None:
     with folder.exclusive() as held:
         held.unlink("none", "a.json", "none either")
 
@@ -123,14 +123,14 @@ def test_nothing_is_made_before_the_first_save(home: Path, kind: Kind) -> None:
     assert os.listdir(home) == [kind.file]
 
 
-def test_paused_calls_that_find_nothing_make_no_folder(home: Path) -> None:
+def test_paused_calls_that_find_nothing_create_no_folder(home: Path) -> None:
     store = KINDS[1].open(home)
 
     assert (store.list(), store.claim("a"), store.recover_orphaned(), store.complete("a")) == ([], None, 0, None)
     assert not home.exists()
 
 
-def test_every_folder_that_is_made_is_on_the_disk_before_anything_is_put_into_it(tmp_path: Path, calls: Calls) -> None:
+def test_every_new_folder_is_durable_before_anything_is_put_into_it(tmp_path: Path, calls: Calls) -> None:
     folder = Folder(tmp_path / "x" / "y" / "home", "power")
     calls.start()
 
@@ -236,7 +236,7 @@ def test_a_folder_whose_name_cannot_be_made_durable_is_never_used(
     assert not home.exists()
 
 
-def test_a_folder_whose_name_cannot_be_made_durable_is_left_to_who_uses_it(
+def test_a_folder_whose_name_cannot_be_made_durable_is_left_to_its_users(
     home: Path, closed_to_us: Callable[[Path], None]
 ) -> None:
     closed_to_us(home.parent)
@@ -294,7 +294,7 @@ def test_a_file_in_the_place_of_the_folder_is_an_error(home: Path, kind: Kind) -
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=str)
-def test_files_are_made_as_the_umask_says(home: Path, kind: Kind) -> None:
+def test_files_have_the_permissions_of_the_umask(home: Path, kind: Kind) -> None:
     old = os.umask(0o027)
     try:
         kind.change(kind.open(home), "a", 1)
