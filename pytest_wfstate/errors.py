@@ -81,7 +81,7 @@ class MissingExtra(WfstateError, ImportError):
 
 
 class LostConnection(WfstateError, ConnectionError):
-    """The server of a store cannot be reached, or the connection was lost during a call; the message says what changed."""
+    """The server of a store cannot be reached, or was lost during a call; the message says what changed."""
 
     __module__ = "pytest_wfstate"
 

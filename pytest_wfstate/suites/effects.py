@@ -46,6 +46,9 @@ LOOKS = [LOOK_A, LOOK_B]
 DELETE_A = DELETE("a")
 MARKS_A = [mark("a", f"m{number}") for number in range(1, 151)]
 M1, M2, M3, M4 = MARKS_A[:4]
+LONG_MARK = mark("a", "long", target="y" * 600)
+# Records that end shortly before a page of 4,096 bytes does: a power cut can tear the write that crosses it.
+PAGE_A, FULLER_PAGE_A = save("a", agent_id="x" * 3600), save("a", agent_id="x" * 3750)
 WRONG_EFFECT = MARK("a", "m1", samples.effect("m2"))
 NO_TARGET = samples.effect("none", target=None)
 
@@ -74,8 +77,16 @@ class EffectSuite(Suite):
             Scenario([M2, M1], before=[M1]),
             # Long enough for a store to compact the log.
             Scenario(MARKS_A[65:66], before=MARKS_A[:65], faults=["kill", "power"]),
+            Scenario([M1, M2], before=[PAGE_A], faults=["power", "errors"]),
+            Scenario([M1], before=[FULLER_PAGE_A], faults=["power"], then=[LONG_MARK]),
+            Scenario([LONG_MARK], before=[FULLER_PAGE_A], faults=["power"], then=[M1]),
+            Scenario([M2], before=[M1], faults=["power"], then=[DELETE_A]),
         ],
-        "delete": [Scenario([DELETE_A], before=[A, B]), Scenario([DELETE_A, M1], before=[M1, M2])],
+        "delete": [
+            Scenario([DELETE_A], before=[A, B]),
+            Scenario([DELETE_A, M1], before=[M1, M2]),
+            Scenario([DELETE_A], before=[M1], faults=["power"], then=[M2]),
+        ],
     }
     race_roles = {
         "save": RaceRole(lambda task_id, number: [save(task_id, number)]),

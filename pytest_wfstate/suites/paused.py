@@ -58,8 +58,17 @@ class PausedSuite(Suite):
         "large": [save("a", wf_state={"text": "x" * 300_000}, stage_results=[{"n": n} for n in range(3000)])],
     }
     scenarios = {
-        "save": [Scenario([A]), Scenario([A2], before=[A, B]), Scenario([A2], before=[A, CLAIM_A])],
-        "claim": [Scenario([CLAIM_A], before=[A, B]), Scenario([CLAIM_A], before=[A, CLAIM_A, A2])],
+        "save": [
+            Scenario([A]),
+            Scenario([A2], before=[A, B]),
+            Scenario([A2], before=[A, CLAIM_A]),
+            Scenario([A], before=[A, CLAIM_A, A2], faults=["power"], then=[CLAIM_A, REMOVE("a")]),
+        ],
+        "claim": [
+            Scenario([CLAIM_A], before=[A, B]),
+            Scenario([CLAIM_A], before=[A, CLAIM_A, A2]),
+            Scenario([CLAIM_A], before=[A, CLAIM_A, A2], faults=["power"], then=[A, REMOVE("a")]),
+        ],
         "complete": [
             Scenario([CLAIM_A, COMPLETE("a")], before=[A]),
             Scenario([COMPLETE("a")], before=[A, CLAIM_A, A2]),
@@ -68,7 +77,12 @@ class PausedSuite(Suite):
             Scenario([RECOVER()], before=[A, CLAIM_A, B, CLAIM("b")]),
             Scenario([RECOVER()], before=[A, CLAIM_A, B, CLAIM("b"), save("b", 2)]),
         ],
-        "remove": [Scenario([REMOVE("a")], before=[A, B]), Scenario([REMOVE("a")], before=[A, CLAIM_A, A2])],
+        "remove": [
+            Scenario([REMOVE("a")], before=[A, B]),
+            Scenario([REMOVE("a")], before=[A, CLAIM_A, A2]),
+            Scenario([REMOVE("a")], before=[A, CLAIM_A], faults=["kill", "power"]),
+            Scenario([REMOVE("a")], before=[A, CLAIM_A, A2], faults=["power"], then=[A, CLAIM_A]),
+        ],
     }
     race_roles = {
         "save": RaceRole(lambda run_id, number: [save(run_id, number)]),

@@ -50,8 +50,17 @@ class ResumeSuite(Suite):
         "large": [save("a", scope_snapshot={"text": "x" * 300_000, "rows": [{"n": n} for n in range(3000)]})],
     }
     scenarios = {
-        "save": [Scenario([A, A2]), Scenario([A2], before=[A, B]), Scenario([A2], before=[LONG, B])],
-        "delete": [Scenario([DELETE_A], before=[A, B]), Scenario([DELETE_A, A2], before=[A])],
+        "save": [
+            Scenario([A, A2]),
+            Scenario([A2], before=[A, B]),
+            Scenario([A2], before=[LONG, B]),
+            Scenario([A2], before=[A], faults=["power"], then=[DELETE_A]),
+        ],
+        "delete": [
+            Scenario([DELETE_A], before=[A, B]),
+            Scenario([DELETE_A, A2], before=[A]),
+            Scenario([DELETE_A], before=[A], faults=["power"], then=[A2]),
+        ],
     }
     race_roles = {
         "save": RaceRole(lambda run_id, number: [save(run_id, number)]),

@@ -96,7 +96,11 @@ class RunSuite(Suite):
         ],
     }
     scenarios: ClassVar[Mapping[str, Sequence[Scenario]]] = {
-        "create": [Scenario([A]), Scenario([A2], before=[A, FETCH, B])],
+        "create": [
+            Scenario([A]),
+            Scenario([A2], before=[A, FETCH, B]),
+            Scenario([FETCH, A], faults=["kill", "power"]),
+        ],
         "update": [Scenario([UPDATE_A, update("a", 8)], before=[FETCH, A])],
         "delete": [
             Scenario([DELETE_A], before=[A, FETCH, B]),

@@ -80,10 +80,15 @@ class SnapshotSuite(Suite):
         "large": [save("a", values={"text": "x" * 300_000, "list": [{"n": n} for n in range(3000)]})],
     }
     scenarios: ClassVar[Mapping[str, Sequence[Scenario]]] = {
-        "save": [Scenario([A]), Scenario([A2, LATER_A], before=[A, B])],
+        "save": [
+            Scenario([A]),
+            Scenario([A2, LATER_A], before=[A, B]),
+            Scenario([LATER_A], before=[A, A2, A], faults=["kill", "power"]),
+        ],
         "fork": [
             Scenario([FORK_A], before=[A]),
             Scenario([FORK(key("a"), EDITS)], before=[A, LATER_A, FORK_A], faults=["kill", "power", "server"]),
+            Scenario([LATER_A], before=[A], faults=["power"], then=[FORK(LATER_A.args[0].key)]),
         ],
     }
     race_roles: ClassVar[Mapping[str, RaceRole]] = {

@@ -82,7 +82,7 @@ def test_an_error_can_be_pickled(error: type[Exception]) -> None:
     assert (type(again), str(again), vars(again)) == (error, "what it says", vars(raised))
 
 
-def test_an_error_can_be_read_where_nothing_was_loaded_yet() -> None:
+def test_an_error_can_be_unpickled_where_nothing_was_loaded_yet() -> None:
     dumped = pickle.dumps(CrashBug("what it says", "posix-0-0-00000000"))
     code = f"import pickle; error = pickle.loads({dumped!r}); print(type(error).__name__, error.replay_id)"
     assert python(code) == "CrashBug posix-0-0-00000000"
@@ -95,7 +95,7 @@ def test_every_contract_has_a_store_of_every_backend(contract: str, backend: str
     assert issubclass(getattr(pytest_wfstate, f"{backend}{contract}Store"), protocol)
 
 
-def test_stores_of_several_contracts_come_in_one_import() -> None:
+def test_stores_of_several_contracts_can_be_imported_together() -> None:
     names = "FilePausedStore, MemoryEffectStore, FileSnapshotStore, FileRunStore, FileResumeStore"
     assert python(f"from pytest_wfstate import {names}; print({names.partition(',')[0]}.__name__)") == "FilePausedStore"
 
@@ -107,7 +107,7 @@ def test_importing_the_package_loads_none_of_its_parts() -> None:
     assert python(code) == "[]"
 
 
-def test_no_store_loads_sqlalchemy_before_one_in_a_database_is_asked_for() -> None:
+def test_sqlalchemy_is_loaded_only_for_sql_stores() -> None:
     code = (
         "import sys; from pytest_wfstate import FilePausedStore, FakeDisk; import pytest_wfstate.stores.sql;"
         "before = 'sqlalchemy' in sys.modules; from pytest_wfstate import SqlPausedStore;"
@@ -116,7 +116,7 @@ def test_no_store_loads_sqlalchemy_before_one_in_a_database_is_asked_for() -> No
     assert python(code) == "False True False"
 
 
-def test_a_store_in_a_database_without_its_extra_tells_what_to_install() -> None:
+def test_a_sql_store_without_its_extra_says_what_to_install() -> None:
     code = (
         "import sys; sys.modules['sqlalchemy'] = None\n"
         "from pytest_wfstate import MissingExtra, FilePausedStore\n"

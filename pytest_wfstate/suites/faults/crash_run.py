@@ -38,6 +38,8 @@ class Scenario:
     before: Sequence[Step] = ()
     faults: Sequence[str] = ("kill", "power", "errors", "server")
     """What is done to it. A long scenario may be spared the errors and lost connections that a short one gets."""
+    then: Sequence[Call] | None = None
+    """What the next process does instead of retrying the call that was in flight."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, repr=False)
@@ -103,7 +105,7 @@ class CrashRun:
                     script.judge(handles, FIRST, call, outcome)
                 script.run(handles, [RESTART])
                 self._reads = [call for call in self._contract.observe(IDS) if script.offers(handles, call)]
-                script.run(handles, [self._scenario.calls[-1 if calls else 0]])
+                script.run(handles, [self._scenario.calls[-1 if calls else 0], *(self._scenario.then or ())])
                 self._afterwards = [call for call in self._afterwards if script.offers(handles, call)]
                 generated = self._reads_of(script.timeline.generated_ids)
                 script.run(handles, [RESTART, *self._reads, *generated])
@@ -205,7 +207,8 @@ class CrashRun:
         """Return what a process does that starts after a crash: read, retry what was in flight, and continue."""
         done = sum(not isinstance(outcome, Errored) for outcome in outcomes)
         calls = self._scenario.calls
-        return [*self._reads, calls[min(done, len(calls) - 1)], *self._afterwards]
+        then = [calls[min(done, len(calls) - 1)]] if self._scenario.then is None else self._scenario.then
+        return [*self._reads, *then, *self._afterwards]
 
 
 def _by_process(acked: Sequence[Any]) -> list[list[Outcome]]:

@@ -1,52 +1,55 @@
-"""Handles on the same storage, stores for properties that need a new one per example, and what a call comes to."""
+"""Handles on the same storage, and what a call on one returns."""
 
 from __future__ import annotations
 
-import contextlib
 import inspect
-import tempfile
-from collections.abc import Iterator
+import sqlite3
+from contextlib import closing
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from pydantic import ValidationError
 
 import pytest_wfstate
-from pytest_wfstate import WfstateError, as_sync
+from pytest_wfstate import WfstateError
 from pytest_wfstate.contracts.records import Record
-from pytest_wfstate.stores.file.base import FileStore
-from pytest_wfstate.stores.file.folder import Durability
-from pytest_wfstate.stores.memory.base import MemoryStore
 
-BACKENDS = ["memory", "file"]
+EVERY_BACKEND = ["memory", "file", "sqlite"]
+"""Those that need no server. The suites hold the others to the same contracts."""
 
 
-def another(store: Any, durability: Durability | None = None) -> Any:
-    """Open another handle on what `store` keeps, as a second worker or a restarted one would."""
-    if isinstance(store, MemoryStore):
-        return store.handle()
-    assert isinstance(store, FileStore)
-    return type(store)(store.directory, durability or store._folder.durability)
+@dataclass
+class Home:
+    """Where the stores of one test keep their state."""
 
+    backend: str
+    protocol: str
+    path: Path
+    memory: Any = None
 
-@contextlib.contextmanager
-def opened(backend: str, protocol: str) -> Iterator[Any]:
-    """Open an empty store of `protocol` ("PausedStore"). It need not survive a power cut, so it is fast."""
-    if backend == "memory":
-        yield getattr(pytest_wfstate, f"Memory{protocol}")()
-    else:
-        with tempfile.TemporaryDirectory() as folder:
-            yield getattr(pytest_wfstate, f"File{protocol}")(Path(folder, "home"), durability="process")
+    def open(self) -> Any:
+        """Open another handle, as a second worker or a restarted one would."""
+        if self.backend == "memory":
+            self.memory = self.memory or getattr(pytest_wfstate, f"Memory{self.protocol}")()
+            return self.memory.handle()
+        if self.backend == "file":
+            return getattr(pytest_wfstate, f"File{self.protocol}")(self.path / "store", "process")
+        return getattr(pytest_wfstate, f"Sql{self.protocol}")(f"sqlite:///{self.path}/state.db")
 
-
-@contextlib.contextmanager
-def opened_sync(backend: str, protocol: str) -> Iterator[Any]:
-    """Open an empty store whose methods block."""
-    with opened(backend, protocol) as store:
-        yield as_sync(store)
+    def has_marker(self, run_id: str) -> bool:
+        """Look behind the contract, which does not show the marker of a run that is paused as well."""
+        if self.backend == "memory":
+            return run_id in self.memory._inflight
+        if self.backend == "file":
+            return (self.path / "store" / f"{run_id}.inflight").exists()
+        with closing(sqlite3.connect(self.path / "state.db")) as database:
+            query = "SELECT count(inflight) FROM wfstate_paused WHERE run = ?"
+            return bool(database.execute(query, [run_id]).fetchone()[0])
 
 
 def outcome(store: Any, method: str, *args: Any) -> Any:
+    """Make a call and return its result as JSON, or the class of the refusal."""
     try:
         return plain(call(store, method, *args))
     except (WfstateError, ValidationError) as refusal:
@@ -54,7 +57,7 @@ def outcome(store: Any, method: str, *args: Any) -> Any:
 
 
 def call(store: Any, method: str, *args: Any) -> Any:
-    """Call a method of either colour in this thread: a switch of threads takes longer than all else."""
+    """Call a sync or async method in this thread: switching threads would take longer than everything else."""
     blocking = inspect.unwrap(getattr(type(store), method))
     result = blocking(store, *args)
     if not inspect.iscoroutine(result):
@@ -67,7 +70,7 @@ def call(store: Any, method: str, *args: Any) -> Any:
 
 
 def plain(result: Any) -> Any:
-    """Make JSON of a result: records that are equal may still differ in it, as 0 and False do."""
+    """Convert a result to JSON: equal records may still differ in it, as 0 and False do."""
     if isinstance(result, list):
-        return [plain(one) for one in result]
+        return [plain(item) for item in result]
     return result.to_json() if isinstance(result, Record) else result

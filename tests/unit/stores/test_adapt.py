@@ -32,7 +32,7 @@ SYNC_OF_BOTH = {"sync": MemoryPausedStore, "async": MemoryRunStore}
 
 
 class Spy:
-    """A store of either colour that tells in which thread it worked and whether it was closed."""
+    """A sync or async store that records in which thread it worked and whether it was closed."""
 
     name = "spy"
 
@@ -178,7 +178,7 @@ class TestAsSync:
 
         assert spy.closed == 1
 
-    def test_gives_attributes_that_are_no_methods_as_they_are(self) -> None:
+    def test_returns_attributes_that_are_not_methods_as_they_are(self) -> None:
         assert as_sync(Spy()).name == "spy"
 
     def test_has_no_more_attributes_than_its_store(self) -> None:
@@ -188,7 +188,7 @@ class TestAsSync:
     def test_methods_keep_their_names(self, run_store: RunStore) -> None:
         assert as_sync(run_store).create_run.__name__ == "create_run"
 
-    def test_says_what_it_is(self) -> None:
+    def test_repr_names_the_store(self) -> None:
         assert repr(as_sync(MemoryRunStore())).startswith("sync <pytest_wfstate.stores.memory.runs.MemoryRunStore")
 
     def test_can_be_copied(self) -> None:
@@ -262,10 +262,10 @@ class TestAsAsync:
         assert asyncio.run(use()) == 0
         assert spy.closed == 1
 
-    def test_gives_attributes_that_are_no_methods_as_they_are(self) -> None:
+    def test_returns_attributes_that_are_not_methods_as_they_are(self) -> None:
         assert as_async(Spy()).name == "spy"
 
-    def test_says_what_it_is(self) -> None:
+    def test_repr_names_the_store(self) -> None:
         assert repr(as_async(MemoryRunStore())).startswith("async <pytest_wfstate.stores.memory.runs.MemoryRunStore")
 
 
@@ -286,7 +286,7 @@ class TestThereAndBack:
 
 
 class TestContextManagers:
-    """Every store is one of both colours by itself."""
+    """Every store is a sync and an async context manager."""
 
     @pytest.mark.parametrize("kind", SYNC_OF_BOTH.values(), ids=list(SYNC_OF_BOTH))
     def test_sync(self, kind: type[Any]) -> None:
@@ -330,7 +330,7 @@ class TestFork:
 
 
 def at_once(count: int, call: Callable[[], Any]) -> list[Any]:
-    """Let so many threads make the call at the same time, and give what they got."""
+    """Make the call in several threads at the same time, and return their results."""
     ready = threading.Barrier(count)
     results: list[Any] = []
 
@@ -347,7 +347,7 @@ def at_once(count: int, call: Callable[[], Any]) -> list[Any]:
 
 
 def in_child(check: Callable[[], bool]) -> bool:
-    """Fork, and tell whether `check` held in the child. A child that hangs is ended by its own alarm."""
+    """Fork, and return whether `check` held in the child. A child that hangs is ended by its own alarm."""
     with allow_fork():
         child = os.fork()
     if child == 0:

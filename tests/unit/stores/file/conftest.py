@@ -30,7 +30,7 @@ class Calls:
         self.all.clear()
 
     def of(self, *names: str) -> list[str]:
-        """Give the calls of these names alone."""
+        """Return the calls with these names."""
         return [call for call in self.all if call.split()[0] in names]
 
     def fail(self, wanted: str, error: OSError) -> None:

@@ -24,7 +24,7 @@ each_damage = pytest.mark.parametrize("damage", DAMAGE.values(), ids=DAMAGE)
 
 
 def found(kind: Kind, home: Path) -> Any:
-    """Load "a", or tell which file is corrupt."""
+    """Load "a", or name the corrupt file."""
     try:
         return kind.load(kind.open(home), "a")
     except CorruptRecord as error:

@@ -12,11 +12,11 @@ from typing import Any
 
 import pytest
 
-from pytest_wfstate import FilePausedStore, samples
+from pytest_wfstate import FileEffectStore, FilePausedStore, NotFound, as_sync, samples
 from pytest_wfstate.stores.file import folder as folder_module
 from pytest_wfstate.stores.file.folder import Durability, Folder, write_all
 from tests.unit.stores.file.conftest import Calls
-from tests.unit.stores.file.kinds import KINDS, Kind, contents
+from tests.unit.stores.file.kinds import EFFECTS, KINDS, SNAPSHOTS, Kind, contents
 
 
 def replace(folder: Folder, data: bytes, name: str = "a.json") -> None:
@@ -103,7 +103,7 @@ def test_a_write_that_takes_nothing_is_a_full_disk(monkeypatch: pytest.MonkeyPat
     assert error.value.errno == errno.ENOSPC
 
 
-def test_unlink_passes_over_what_is_not_there(folder: Folder) -> None:
+def test_unlink_skips_missing_files(folder: Folder) -> None:
     with folder.exclusive() as held:
         held.unlink("none", "a.json", "none either")
 
@@ -123,14 +123,14 @@ def test_nothing_is_made_before_the_first_save(home: Path, kind: Kind) -> None:
     assert os.listdir(home) == [kind.file]
 
 
-def test_paused_calls_that_find_nothing_make_no_folder(home: Path) -> None:
+def test_paused_calls_that_find_nothing_create_no_folder(home: Path) -> None:
     store = KINDS[1].open(home)
 
     assert (store.list(), store.claim("a"), store.recover_orphaned(), store.complete("a")) == ([], None, 0, None)
     assert not home.exists()
 
 
-def test_every_folder_that_is_made_is_on_the_disk_before_anything_is_put_into_it(tmp_path: Path, calls: Calls) -> None:
+def test_every_new_folder_is_durable_before_anything_is_put_into_it(tmp_path: Path, calls: Calls) -> None:
     folder = Folder(tmp_path / "x" / "y" / "home", "power")
     calls.start()
 
@@ -236,7 +236,7 @@ def test_a_folder_whose_name_cannot_be_made_durable_is_never_used(
     assert not home.exists()
 
 
-def test_a_folder_whose_name_cannot_be_made_durable_is_left_to_who_uses_it(
+def test_a_folder_whose_name_cannot_be_made_durable_is_left_to_its_users(
     home: Path, closed_to_us: Callable[[Path], None]
 ) -> None:
     closed_to_us(home.parent)
@@ -294,7 +294,7 @@ def test_a_file_in_the_place_of_the_folder_is_an_error(home: Path, kind: Kind) -
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=str)
-def test_files_are_made_as_the_umask_says(home: Path, kind: Kind) -> None:
+def test_files_have_the_permissions_of_the_umask(home: Path, kind: Kind) -> None:
     old = os.umask(0o027)
     try:
         kind.change(kind.open(home), "a", 1)
@@ -319,7 +319,7 @@ def test_process_durability_syncs_nothing(home: Path, calls: Calls, kind: Kind) 
 def test_an_unknown_durability_is_refused(home: Path) -> None:
     wrong: Durability = "disk"  # type: ignore[assignment]
 
-    with pytest.raises(ValueError, match=r"durability is 'disk'\. It is 'power' .* or 'process'"):
+    with pytest.raises(ValueError, match=r"durability is 'disk', .* Use 'power' .* or 'process'"):
         Folder(home, wrong)
 
 
@@ -331,3 +331,25 @@ def test_a_relative_home_stays_where_it_was_meant(tmp_path: Path, monkeypatch: p
     replace(folder, b"new")
 
     assert contents(tmp_path / "home") == {"a.json": b"new"}
+
+
+def test_no_temporary_file_is_left_after_a_save(home: Path) -> None:
+    """Seed 000: fs_atomic_write_produces_no_tmp_file_after_save."""
+    EFFECTS.open(home).save_checkpoint(samples.checkpoint("atomic-task"))
+    assert list(contents(home)) == ["atomic-task.json"]
+
+
+def test_the_default_path_is_in_the_home_of_the_user(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    store = FileEffectStore.at_default_path()
+    assert list(tmp_path.iterdir()) == []
+    as_sync(store).save_checkpoint(samples.checkpoint())
+    assert list(contents(tmp_path / ".wfstate" / "effects")) == ["task-1.json"]
+    assert as_sync(FileEffectStore.at_default_path()).load_checkpoint("task-1") == samples.checkpoint()
+
+
+def test_a_fork_of_a_missing_source_writes_nothing(home: Path) -> None:
+    home.mkdir()
+    with pytest.raises(NotFound):
+        SNAPSHOTS.open(home).fork(samples.key())
+    assert contents(home) == {}

@@ -218,7 +218,7 @@ def test_compaction_takes_two_fsyncs(home: Path, calls: Calls, kind: Kind) -> No
     assert calls.of("fsync") == [f"fsync {kind.file}.tmp", FOLDER]
 
 
-def test_a_repeated_mark_of_ones_own_is_on_the_disk_already(home: Path, calls: Calls) -> None:
+def test_a_repeated_mark_by_the_same_handle_needs_no_fsync(home: Path, calls: Calls) -> None:
     mark: Act = lambda store: EFFECTS.change(store, "a", 1)  # noqa: E731
     store = steady(EFFECTS, home, calls, mark)
 
@@ -279,7 +279,7 @@ def test_a_repeated_mark_of_another_handle_is_synced_once_with_its_name(home: Pa
 
 
 def test_a_repeated_mark_in_a_document_alone_is_synced_each_time(home: Path, calls: Calls) -> None:
-    # It has no generation: nothing tells whether it is still the one that was synced.
+    # It has no generation, so it may not be the one that was synced.
     store = steady(EFFECTS, home, calls)
     (home / "a.json").write_text(samples.checkpoint("a", completed_tool_ids={"use-1"}).to_json())
 

@@ -1,4 +1,4 @@
-"""Claims: whose they are, how old they are, and the file that tells."""
+"""Leases: the files that record who claimed a run, and when."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def lease(store: FilePausedStore) -> Path:
     return store.directory / "run-1.lease"
 
 
-def test_a_lease_tells_when_the_run_was_claimed(tmp_path: Path, frozen_clock: FrozenClock) -> None:
+def test_a_lease_records_when_the_run_was_claimed(tmp_path: Path, frozen_clock: FrozenClock) -> None:
     store = FilePausedStore(tmp_path, "process")
     store.save(samples.paused("run-1"))
     store.claim("run-1")
@@ -197,3 +197,14 @@ def test_a_completion_that_fails_can_be_repeated(store: FilePausedStore, calls: 
 
     assert another(store).recover_orphaned() == 0
     assert contents(store.directory) == {}
+
+
+def test_a_stale_marker_is_dropped_unread(store: FilePausedStore) -> None:
+    """Seed 001: recover_rearms_orphaned_inflight, whose marker is not a record."""
+    store.complete("run-1")
+    store.save(samples.paused("both"))
+    marker = store.directory / "both.inflight"
+    marker.write_text("stale")
+    assert store.recover_orphaned() == 0
+    assert not marker.exists()
+    assert store.claim("both") == samples.paused("both")

@@ -32,12 +32,12 @@ with locked(home, Kind[sys.argv[2]]):
     sys.stdin.read()
 """
 
-# The child lives until stdin ends; `ready` tells that it runs its own code, after the hooks of the fork.
+# The child runs until stdin ends; `ready` means that it runs its own code, after the hooks of the fork.
 FORK = """
 def fork_child():
-    ready, said = os.pipe()
+    ready, signal_ = os.pipe()
     if os.fork() == 0:
-        os.write(said, b"x")
+        os.write(signal_, b"x")
         sys.stdin.read()
         os._exit(0)
     os.read(ready, 1)
@@ -238,9 +238,7 @@ def test_a_child_that_leaves_the_block_it_was_forked_in_closes_nothing(tmp_path:
     assert programs[0].says() == "7"
 
 
-def test_who_waited_for_a_folder_that_was_replaced_locks_the_new_one(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_waiter_for_a_replaced_folder_locks_the_new_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     home = tmp_path / "home"
     home.mkdir()
     waits, real = threading.Event(), fcntl.flock

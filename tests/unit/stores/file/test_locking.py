@@ -44,7 +44,7 @@ def open_with_item(kind: Kind, home: Path) -> Any:
 
 
 @pytest.mark.parametrize(("kind", "act"), [change[1:] for change in CHANGES], ids=[change[0] for change in CHANGES])
-def test_a_change_waits_until_nobody_else_looks_or_changes(tmp_path: Path, kind: Kind, act: Act) -> None:
+def test_a_change_waits_for_all_other_readers_and_writers(tmp_path: Path, kind: Kind, act: Act) -> None:
     store = open_with_item(kind, tmp_path)
     before = contents(tmp_path)
 
@@ -55,7 +55,7 @@ def test_a_change_waits_until_nobody_else_looks_or_changes(tmp_path: Path, kind:
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=str)
-def test_loading_waits_for_nobody(tmp_path: Path, kind: Kind) -> None:
+def test_loading_does_not_wait(tmp_path: Path, kind: Kind) -> None:
     store = open_with_item(kind, tmp_path)
 
     with locked(tmp_path, LockKind.EXCLUSIVE):

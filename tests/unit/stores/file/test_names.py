@@ -1,12 +1,15 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pytest_wfstate import samples
 from pytest_wfstate.stores.file.names import is_shortened, only_id, stem
+from tests.unit.stores.file.kinds import EFFECTS, contents
 from tests.unit.values import LONG, TRICKY_IDS, id_pairs, ids
 
 SUFFIXES = [".json", ".json.tmp", ".inflight", ".lease", ".journal", ".journal.tmp"]
@@ -125,3 +128,12 @@ def test_an_id_cannot_be_read_back_from_a_shortened_name(one: str) -> None:
 def test_a_name_that_no_store_wrote_has_no_id(name: str) -> None:
     assert only_id(name) is None
     assert not is_shortened(name)
+
+
+def test_special_characters_do_not_reach_into_another_folder(tmp_path: Path) -> None:
+    """Seed 000: fs_checkpoint_path_sanitizes_special_chars."""
+    store = EFFECTS.open(tmp_path / "store")
+    for task_id in ["proj/task.1 final", "../outside", "/absolute"]:
+        store.save_checkpoint(samples.checkpoint(task_id))
+    assert store.load_checkpoint("proj/task.1 final").task_id == "proj/task.1 final"
+    assert sum(path.is_file() for path in tmp_path.rglob("*")) == len(contents(tmp_path / "store")) == 3

@@ -39,8 +39,8 @@ class Worker:
         self.stdin.write(shlex.join(map(str, job)) + "\n")
         self.stdin.flush()
 
-    def said(self, at_most: int | None = None) -> list[int]:
-        """Wait until it is done, or dead, or has said so much, and give every number that it said."""
+    def reported(self, at_most: int | None = None) -> list[int]:
+        """Wait until the worker is done, dead, or has reported `at_most` numbers, and return every number reported."""
         lines = iter(self.stdout.readline, "")
         whole = (line.strip() for line in lines if line.endswith("\n"))
         return [int(word) for word in itertools.islice(itertools.takewhile("done".__ne__, whole), at_most)]
@@ -59,7 +59,7 @@ def workers() -> Iterator[list[Worker]]:
     """Four processes that are ready to begin."""
     workers = [Worker() for _ in range(4)]
     try:
-        assert [worker.said() for worker in workers] == [[]] * 4
+        assert [worker.reported() for worker in workers] == [[]] * 4
         yield workers
     finally:
         for worker in workers:
@@ -71,7 +71,7 @@ def test_no_mark_of_several_processes_is_lost(tmp_path: Path, workers: list[Work
     for n, worker in enumerate(workers[:count]):
         worker.start("mark", tmp_path, "power", n * 60, 60)
 
-    acknowledged = [n for worker in workers[:count] for n in worker.said()]
+    acknowledged = [n for worker in workers[:count] for n in worker.reported()]
 
     task = EFFECTS.load(EFFECTS.open(tmp_path), "a")
     assert sorted(acknowledged) == list(range(count * 60))
@@ -84,7 +84,7 @@ def test_processes_that_mark_the_same_effects_mark_each_once(tmp_path: Path, wor
     for worker in workers[:count]:
         worker.start("mark", tmp_path, "process", 0, 100)
 
-    acknowledged = [worker.said() for worker in workers[:count]]
+    acknowledged = [worker.reported() for worker in workers[:count]]
 
     task = EFFECTS.load(EFFECTS.open(tmp_path), "a")
     assert acknowledged == [list(range(100))] * count
@@ -100,7 +100,7 @@ def test_no_run_is_claimed_by_two_processes(tmp_path: Path, workers: list[Worker
     for worker in workers[:count]:
         worker.start("claim", tmp_path, 100)
 
-    claimed = Counter(n for worker in workers[:count] for n in worker.said())
+    claimed = Counter(n for worker in workers[:count] for n in worker.reported())
 
     assert claimed == Counter(range(100))
     assert store.recover_orphaned() == 0
@@ -120,7 +120,7 @@ def test_a_reader_in_another_process_sees_marks_come_and_never_go(tmp_path: Path
     while read() < 400 and workers[0].process.poll() is None:
         pass
 
-    assert workers[0].said() == list(range(400))
+    assert workers[0].reported() == list(range(400))
     assert seen == sorted(seen)
     assert EFFECTS.items(EFFECTS.load(reader, "a")) == list(range(400))
 
@@ -128,19 +128,19 @@ def test_a_reader_in_another_process_sees_marks_come_and_never_go(tmp_path: Path
 @pytest.mark.parametrize("acknowledged", [1, 100])
 def test_what_a_killed_process_was_acknowledged_is_there_and_work_goes_on(tmp_path: Path, acknowledged: int) -> None:
     worker = Worker()
-    assert worker.said() == []
+    assert worker.reported() == []
     worker.start("mark", tmp_path, "process", 0, 0)
-    said = worker.said(at_most=acknowledged)
+    numbers = worker.reported(at_most=acknowledged)
 
     worker.kill()
-    said += worker.said()
+    numbers += worker.reported()
     worker.end()
 
     store = EFFECTS.open(tmp_path)
     items = EFFECTS.items(EFFECTS.load(store, "a"))
-    assert said == list(range(len(said)))
+    assert numbers == list(range(len(numbers)))
     assert items == list(range(len(items)))
-    assert acknowledged <= len(said) <= len(items) <= len(said) + 1
+    assert acknowledged <= len(numbers) <= len(items) <= len(numbers) + 1
     EFFECTS.change(store, "a", 10**6)
     assert EFFECTS.items(EFFECTS.load(EFFECTS.open(tmp_path), "a")) == [*items, 10**6]
 

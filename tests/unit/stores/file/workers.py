@@ -20,7 +20,7 @@ def say(word: object) -> None:
 
 
 def mark(home: Path, durability: str, first: str, count: str) -> None:
-    """Mark `count` effects of one task, or until killed if it is 0, and tell each that was marked."""
+    """Mark `count` effects of one task, or until killed if it is 0, and report each."""
     store = EFFECTS.open(home, durability)
     numbers = itertools.count(int(first))
     for n in itertools.islice(numbers, int(count) or None):
@@ -29,7 +29,7 @@ def mark(home: Path, durability: str, first: str, count: str) -> None:
 
 
 def claim(home: Path, runs: str) -> None:
-    """Claim every run of run-0 to run-<runs>, complete what was got, and tell it."""
+    """Claim every run of run-0 to run-<runs>, and complete and report those that were claimed."""
     store = FilePausedStore(home, "process")
     for n in range(int(runs)):
         if store.claim(f"run-{n}") is not None:

@@ -1,4 +1,4 @@
-"""Calls of every method of every contract, what they come to in memory, and stores on a server to make them on."""
+"""Calls of every method of every contract, their results in memory, and stores on a server to make them on."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Kind:
         return getattr(pytest_wfstate, f"Memory{self.protocol}")(clock=lambda: MOMENT)
 
     def open(self, url_or_client: Any, prefix: str | None = None) -> Any:
-        """Open a store, by default one that nobody else has used."""
+        """Open a store, by default one with a new prefix."""
         store = getattr(pytest_wfstate, f"Redis{self.protocol}")
         return store(url_or_client, prefix or f"p{uuid.uuid4().hex}", clock=lambda: MOMENT)
 
@@ -41,7 +41,7 @@ class Kind:
 
 
 def outcomes(store: Any, calls: Sequence[Call]) -> list[Any]:
-    """Make calls, and give what each came to, but for ids that the store made up."""
+    """Make calls, and return the outcome of each, except for ids that the store generated."""
     return [_known(outcome(store, *call)) for call in calls]
 
 
@@ -61,7 +61,7 @@ def direct(server: Server) -> Any:
 
 
 def dump(client: Any, store: Any) -> dict[bytes, bytes]:
-    """Give all that a store keeps, but for its receipts and for runs whose ids it made up."""
+    """Return everything a store keeps, except for its receipts and for runs whose ids it generated."""
     keys = client.keys(f"*{store._prefix}*")
     return {key: client.dump(key) for key in keys if b"receipt" not in key and b"{wf:run-" not in key}
 

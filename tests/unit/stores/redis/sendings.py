@@ -1,4 +1,4 @@
-"""Sendings: a change whose answer gets lost, and what is said of one that was never sent."""
+"""A change whose answer gets lost, and the error for one that was never sent."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ NOTHING_SENT = r"cannot connect to the Redis server at .*: .*[^.]\. The call was
 
 
 class Meanwhile:
-    """Has the answer to the next change get lost, and does something else before the change is sent again."""
+    """Loses the answer to the next change, and does something else before the change is resent."""
 
     def __init__(self, store: Any, action: Callable[[], Any]) -> None:
         self._client = store._client

@@ -1,4 +1,4 @@
-"""Connections: one that is lost changes no result or is told, and closing a store closes what it has opened."""
+"""Lost connections change no result or are reported, and closing a store closes what it has opened."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def proxy(redis_server: Server) -> Iterator[Proxy]:
 
 
 def clients(server: Server) -> set[int]:
-    """Give the ids of all connections that the server has, but for the one that asks."""
+    """Return the ids of all connections of the server, except for the one that asks."""
     with direct(server) as one:
         own = one.client_id()
         return {int(client["id"]) for client in one.client_list()} - {own}
@@ -82,7 +82,7 @@ def test_every_message_of_a_new_handle_can_be_lost(proxy: Proxy, redis_server: S
 
 
 @each
-def test_a_server_that_cannot_be_reached_is_told(kind: Kind, redis_server: Server) -> None:
+def test_an_unreachable_server_is_reported(kind: Kind, redis_server: Server) -> None:
     with kind.open(redis_server.url) as store:
         calls = kind.calls("a")
         outcomes(store, calls)
@@ -150,7 +150,7 @@ def test_more_threads_than_a_pool_has_connections_by_default_use_one_handle(redi
 
 @pytest.fixture
 def silent() -> Iterator[str]:
-    """Give the URL of a server that takes connections and never answers, as one whose machine is gone."""
+    """Return the URL of a server that accepts connections and never answers, like one whose machine is gone."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
         yield f"redis://127.0.0.1:{listener.getsockname()[1]}"
 
@@ -182,7 +182,7 @@ def test_a_client_that_repeats_by_itself_does_no_harm(proxy: Proxy, kind: Kind, 
     assert came == kind.expected("a")
 
 
-def test_a_wrong_password_is_no_lost_connection(redis_server: Server) -> None:
+def test_a_wrong_password_is_not_a_lost_connection(redis_server: Server) -> None:
     url = redis_server.url.replace(redis_server.url.split("@")[0], "redis://:wrong")
     with RedisPausedStore(url) as store, pytest.raises(redis.AuthenticationError):
         store.list()
@@ -320,15 +320,15 @@ def test_many_threads_use_one_handle(redis_server: Server) -> None:
         assert winners == [samples.paused("a")]
 
 
-def test_the_package_is_told_if_it_is_missing() -> None:
+def test_a_missing_package_is_named() -> None:
     code = (
         "import sys; sys.modules['redis'] = None\n"
         "from pytest_wfstate import RedisPausedStore, MissingExtra\n"
         "try: RedisPausedStore('redis://localhost')\n"
         "except MissingExtra as error: print(error)"
     )
-    told = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout
-    assert told.strip() == (
+    printed = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout
+    assert printed.strip() == (
         "Redis stores need the package redis, which is not installed: Python found no package of that name. "
         "Install it with: pip install 'pytest-wfstate[redis]'"
     )

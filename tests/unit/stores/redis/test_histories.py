@@ -1,4 +1,4 @@
-"""Workers at once, that lose connections or their server: some order of their calls explains what came of them."""
+"""Concurrent workers that lose connections or their server: some order of their calls explains all results."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ CUTS: list[When | None] = [None, None, "before", "after", "after"]
 
 
 def made(client: str, store: Any, one: Call) -> Entry:
-    """Make a call, and note when, and what came of it."""
+    """Make a call, and record when, and its outcome."""
     name, *args = one
     begin = time.perf_counter()
     outcome: Outcome
@@ -68,7 +68,7 @@ class Worker(threading.Thread):
 def play(
     kind: Kind, contract: Contract, url: str, server: Server, chance: random.Random, harms: Sequence[Callable[[], None]]
 ) -> list[Entry]:
-    """Have a worker for each harm make random calls at `url`, then look at all there is."""
+    """Let a worker for each fault make random calls at `url`, then read everything."""
     pool = kind.calls("a")
     with kind.open(server.url) as after:
         stores = [kind.open(url, after._prefix) for _ in harms]

@@ -138,7 +138,7 @@ def test_an_update_that_is_sent_again_does_not_undo_a_later_one(pair: Any) -> No
 
 @each
 def test_a_first_sending_that_arrives_late_changes_nothing(redis_server: Server, kind: Kind) -> None:
-    """Whatever the second came to, and whatever others have done since."""
+    """Whatever the result of the second, and whatever others have done since."""
     with direct(redis_server) as client, kind.open(redis_server.url) as store:
         seen = [dump(client, store)]
         for call in kind.calls("a"):
@@ -155,14 +155,14 @@ def test_a_first_sending_that_arrives_late_changes_nothing(redis_server: Server,
 
 
 def put(client: Any, store: Any, state: dict[bytes, bytes]) -> None:
-    """Have a store keep what it had when `state` was dumped."""
+    """Restore a store to what it held when `state` was dumped."""
     client.delete("nothing", *dump(client, store))
     for key, dumped in state.items():
         client.restore(key, 0, dumped)
 
 
 def content(client: Any, store: Any) -> dict[bytes, Any]:
-    """Give all that a store keeps, in Python's types: the order of a large hash is another in each dump."""
+    """Return everything a store keeps, in Python's types: the order of a large hash differs from dump to dump."""
     read = {
         b"string": client.get,
         b"hash": client.hgetall,
@@ -217,7 +217,7 @@ def test_a_change_is_not_made_again_when_its_receipt_may_be_gone(
     assert one.list() == []
 
 
-def test_a_second_sending_is_good_for_what_is_left_of_the_receipt(
+def test_a_resent_change_is_accepted_while_its_receipt_lasts(
     redis_server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(client_module, "_seconds", lambda: 130.0)
@@ -228,7 +228,7 @@ def test_a_second_sending_is_good_for_what_is_left_of_the_receipt(
 
 
 def test_a_claim_whose_answer_is_lost_for_good_is_still_its_own(redis_server: Server, pair: Any) -> None:
-    """It may complete what it holds, and frees nobody else's claim, though it never heard that it had one."""
+    """It may complete what it holds and must not free another's claim, although it never got the answer."""
     one, other = pair(PAUSED)
     one.save(samples.paused("a"))
     Meanwhile(one, redis_server.kill)

@@ -81,7 +81,7 @@ def test_stores_run_on_a_cluster(cluster: Server, kind: Kind, one: str) -> None:
 
 
 def slots(client: Any, store: Any) -> set[int]:
-    """Give the slots of a store's keys, its receipts too; runs that were forked have their own."""
+    """Return the slots of a store's keys, including receipts; forked runs have their own."""
     return {key_slot(key) for key in client.keys(f"*{store._prefix}*") if b"{wf:run-" not in key}
 
 
@@ -107,13 +107,13 @@ def test_ids_never_share_a_tag(ids: list[str], data: st.DataObject) -> None:
 
 
 @given(st.lists(st.text("{}%:7BDab", min_size=1), min_size=1, max_size=2))
-def test_a_tag_is_what_a_cluster_takes_for_one(ids: list[str]) -> None:
+def test_a_cluster_finds_the_tag_of_a_key(ids: list[str]) -> None:
     key = f"p:effects:{tagged(*ids)}".encode()
     assert key_slot(key) == key_slot(key + b":log") == key_slot(tagged(*ids)[1:-1].encode())
 
 
 @pytest.mark.parametrize("prefix", ["{app}", "a}b", "{", None, 7, b"bytes"])
-def test_a_prefix_that_would_move_keys_is_refused(redis_server: Server, prefix: Any) -> None:
+def test_a_prefix_with_braces_is_refused(redis_server: Server, prefix: Any) -> None:
     with pytest.raises(ValueError, match=r"is not a valid prefix. .* Use text without braces"):
         RedisPausedStore(redis_server.url, prefix)
 
@@ -127,8 +127,8 @@ def test_stores_with_different_prefixes_share_nothing(redis_server: Server, kind
 
 def test_the_five_contracts_share_a_prefix_without_harm() -> None:
     with RedisServer() as server:
-        came = [outcomes(kind.open(server.url, "all"), kind.calls("a")) for kind in KINDS]
-    assert came == [kind.expected("a") for kind in KINDS]
+        results = [outcomes(kind.open(server.url, "all"), kind.calls("a")) for kind in KINDS]
+    assert results == [kind.expected("a") for kind in KINDS]
 
 
 def test_no_call_walks_through_the_keys() -> None:
@@ -156,35 +156,35 @@ def test_nothing_is_left_when_all_was_deleted(kind: Kind) -> None:
     [{"decode_responses": True}, {"protocol": 3}, {"encoding": "latin-1"}, {"single_connection_client": True}],
     ids=str,
 )
-def test_any_client_of_the_user_does(redis_server: Server, kind: Kind, options: dict[str, Any]) -> None:
+def test_the_users_client_may_have_any_options(redis_server: Server, kind: Kind, options: dict[str, Any]) -> None:
     with redis.Redis.from_url(redis_server.url, **options) as client:
         assert outcomes(kind.open(client), kind.calls("é🙂")) == kind.expected("é🙂")
 
 
 @each
-def test_all_that_was_acknowledged_survives_a_kill_of_the_server(redis_server: Server, kind: Kind) -> None:
+def test_every_acknowledged_call_survives_a_kill_of_the_server(redis_server: Server, kind: Kind) -> None:
     calls, memory = kind.calls("a"), kind.memory()
     with kind.open(redis_server.url) as store:
-        came = []
+        results = []
         for one in calls:
             redis_server.kill()
             redis_server.restart()
-            came += outcomes(store, [one])
-    assert came == outcomes(memory, calls)
+            results += outcomes(store, [one])
+    assert results == outcomes(memory, calls)
 
 
 KEEPS_NOTHING = r"at 127.* keeps nothing on disk.* Its setting .* Set appendonly to 'yes'"
 
 
 @pytest.mark.parametrize("redis_server", ["volatile"], indirect=True)
-def test_a_server_that_keeps_nothing_is_warned_of_once(redis_server: Server) -> None:
+def test_a_server_that_keeps_nothing_on_disk_causes_one_warning(redis_server: Server) -> None:
     with RedisPausedStore(redis_server.url) as store:
         with pytest.warns(NotDurable, match=KEEPS_NOTHING):
             store.list()
         store.list()
 
 
-def test_a_server_that_was_down_at_first_is_warned_of_when_it_is_up() -> None:
+def test_a_server_that_was_down_at_first_causes_a_warning_when_it_is_up() -> None:
     with RedisServer("volatile") as server, RedisPausedStore(server.url) as store:
         server.kill()
         with pytest.raises(LostConnection):
@@ -201,7 +201,7 @@ def test_a_warning_points_at_the_line_that_called_a_store() -> None:
     assert [one.filename for one in seen] == [__file__]
 
 
-def test_every_cluster_is_asked(cluster: Server) -> None:
+def test_the_settings_of_every_cluster_are_checked(cluster: Server) -> None:
     with direct(cluster) as node:
         node.config_set("appendonly", "no")
         for _ in range(2):
@@ -215,7 +215,7 @@ def test_every_cluster_is_asked(cluster: Server) -> None:
 
 
 class KnownMaster(Sentinel):
-    """Sentinel, but for its servers: the master is told."""
+    """Sentinel without its servers: the master is given."""
 
     def __init__(self, server: Server) -> None:
         super().__init__([])  # type: ignore[no-untyped-call]
@@ -230,7 +230,7 @@ class KnownMaster(Sentinel):
         return self.master_for("a", password=self.url.password)  # type: ignore[no-untyped-call]
 
 
-def test_every_master_of_sentinel_is_asked(redis_server: Server) -> None:
+def test_the_settings_of_every_sentinel_master_are_checked(redis_server: Server) -> None:
     with RedisServer("volatile") as volatile:
         kept, lost = (KnownMaster(one) for one in (redis_server, volatile))
         with kept.client() as client:
@@ -246,21 +246,21 @@ EVICTIONS = [("allkeys-lru", "records that this store has acknowledged"), ("vola
 
 @pytest.mark.parametrize(("policy", "what"), EVICTIONS)
 @pytest.mark.parametrize("rights", ["+@all", "+@all -config"])
-def test_a_server_that_throws_out_keys_is_warned_of_once(policy: str, what: str, rights: str) -> None:
-    """Also a managed one, which refuses to tell its settings as such."""
+def test_a_server_that_evicts_keys_causes_one_warning(policy: str, what: str, rights: str) -> None:
+    """Even a managed one, which refuses CONFIG."""
     with RedisServer() as server, direct(server) as client:
         client.config_set("maxmemory", "100mb")
         client.config_set("maxmemory-policy", policy)
         client.execute_command("ACL", "SETUSER", "worker", "on", ">secret", "~*", *rights.split())
         with RedisPausedStore(f"redis://worker:secret@{server.url.partition('@')[2]}") as store:
-            told = f"evicts keys .*: {what}.* maxmemory is 104857600 .* '{policy}'. Set .* to 'noeviction'"
-            with pytest.warns(NotDurable, match=told):
+            expected = f"evicts keys .*: {what}.* maxmemory is 104857600 .* '{policy}'. Set .* to 'noeviction'"
+            with pytest.warns(NotDurable, match=expected):
                 store.list()
             store.list()
 
 
 @pytest.mark.parametrize(("limit", "policy"), [("0", "allkeys-lru"), ("100mb", "noeviction")])
-def test_a_server_that_throws_out_nothing_is_not_warned_of(limit: str, policy: str) -> None:
+def test_a_server_that_evicts_nothing_causes_no_warning(limit: str, policy: str) -> None:
     with RedisServer() as server, direct(server) as client, RedisPausedStore(server.url) as store:
         client.config_set("maxmemory", limit)
         client.config_set("maxmemory-policy", policy)
@@ -268,7 +268,7 @@ def test_a_server_that_throws_out_nothing_is_not_warned_of(limit: str, policy: s
 
 
 @pytest.mark.parametrize("redis_server", ["volatile"], indirect=True)
-def test_what_is_kept_nowhere_is_gone_after_a_kill(redis_server: Server) -> None:
+def test_what_is_not_on_disk_is_lost_when_the_server_is_killed(redis_server: Server) -> None:
     with warnings.catch_warnings(), RedisPausedStore(redis_server.url) as store:
         warnings.simplefilter("ignore", NotDurable)
         store.save(samples.paused("a"))
@@ -278,13 +278,13 @@ def test_what_is_kept_nowhere_is_gone_after_a_kill(redis_server: Server) -> None
 
 
 @pytest.mark.parametrize("setting", ["appendonly", "save"])
-def test_a_server_that_keeps_anything_is_not_warned_of(setting: str) -> None:
+def test_a_server_that_keeps_something_on_disk_causes_no_warning(setting: str) -> None:
     with RedisServer("volatile") as server, direct(server) as client, RedisPausedStore(server.url) as store:
         client.config_set(setting, {"appendonly": "yes", "save": "3600 1"}[setting])
         store.list()
 
 
-def test_a_server_that_does_not_tell_is_believed() -> None:
+def test_a_server_that_hides_its_settings_is_trusted() -> None:
     with RedisServer("volatile") as server, direct(server) as client:
         client.execute_command("ACL", "SETUSER", "worker", "on", ">secret", "~*", "+@all", "-config", "-info")
         place = server.url.partition("@")[2]
@@ -304,7 +304,7 @@ RECORDS: list[tuple[Kind, str, str | None, tuple[Any, ...], tuple[Any, ...]]] = 
 
 @pytest.mark.parametrize("damage", DAMAGE)
 @pytest.mark.parametrize(("kind", "key", "field", "save", "load"), RECORDS, ids=lambda one: str(one)[:24])
-def test_a_damaged_record_is_told_with_its_key_and_healed_by_saving(
+def test_a_damaged_record_is_reported_with_its_key_and_healed_by_saving(
     redis_server: Server,
     damage: bytes,
     kind: Kind,
@@ -357,7 +357,7 @@ def test_a_claim_whose_time_cannot_be_read_counts_as_old(redis_server: Server) -
 
 
 @each
-def test_a_key_of_another_type_is_told_before_anything_is_changed(redis_server: Server, kind: Kind) -> None:
+def test_a_key_of_another_type_is_reported_before_anything_is_changed(redis_server: Server, kind: Kind) -> None:
     calls = kind.calls("a")
     half = calls[: len(calls) // 2]
     with direct(redis_server) as client:
@@ -398,7 +398,7 @@ def test_a_mark_that_cannot_be_made_whole_is_not_made_in_part(redis_server: Serv
         assert call(store, "load_checkpoint", "a") is None
 
 
-def test_steps_without_their_order_are_told(redis_server: Server) -> None:
+def test_steps_without_their_order_are_reported(redis_server: Server) -> None:
     with RedisRunStore(redis_server.url, "orderless") as store, direct(redis_server) as client:
         call(store, "upsert_step", "a", samples.step("b"))
         client.delete("orderless:runs:{a}:order")

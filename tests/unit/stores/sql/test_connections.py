@@ -79,7 +79,7 @@ def test_closing_closes_every_connection_to_postgres(on_postgres: Place) -> None
     engine.dispose()
 
 
-def test_closing_twice_and_using_it_again_is_no_error(place: Place) -> None:
+def test_a_store_can_be_closed_twice_and_used_again(place: Place) -> None:
     store = place.open(SqlResumeStore)
     store.save(POINT)
     store.close()
@@ -94,7 +94,7 @@ def test_an_unused_store_connects_to_nothing(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_call_that_is_under_way_while_the_store_is_closed_ends_well_and_closes_its_connection(
+def test_a_call_that_runs_while_the_store_is_closed_succeeds_and_closes_its_connection(
     on_sqlite: Place,
 ) -> None:
     store = on_sqlite.open(SqlResumeStore)
@@ -105,7 +105,7 @@ def test_a_call_that_is_under_way_while_the_store_is_closed_ends_well_and_closes
     store.close()
 
 
-def test_an_engine_of_the_users_is_not_disposed_of(place: Place) -> None:
+def test_the_users_engine_is_not_disposed_of(place: Place) -> None:
     engine = place.engine()
     disposed: list[Engine] = []
     event.listen(engine, "engine_disposed", disposed.append)
@@ -118,7 +118,7 @@ def test_an_engine_of_the_users_is_not_disposed_of(place: Place) -> None:
 
 
 @pytest.mark.parametrize("level", ["AUTOCOMMIT", "SERIALIZABLE"])
-def test_an_engine_of_any_isolation_level_will_do(place: Place, level: str) -> None:
+def test_an_engine_may_have_any_isolation_level(place: Place, level: str) -> None:
     engine = place.engine(isolation_level=level)
     store = as_sync(SqlEffectStore(engine, prefix=place.prefix))
     store.mark_step_complete("a", "m1", samples.effect("m1"))
@@ -129,7 +129,7 @@ def test_an_engine_of_any_isolation_level_will_do(place: Place, level: str) -> N
     engine.dispose()
 
 
-def test_an_engine_that_begins_transactions_by_itself_will_do(on_sqlite: Place) -> None:
+def test_an_engine_may_begin_transactions_implicitly(on_sqlite: Place) -> None:
     """As SQLAlchemy's own recipe for SQLite does."""
     engine = on_sqlite.engine()
     event.listen(engine, "begin", lambda connection: connection.exec_driver_sql("BEGIN"))
@@ -140,7 +140,7 @@ def test_an_engine_that_begins_transactions_by_itself_will_do(on_sqlite: Place) 
     engine.dispose()
 
 
-def test_a_store_brings_its_commits_to_the_disk_whatever_sqlite_was_told(on_sqlite: Place) -> None:
+def test_commits_are_durable_however_sqlite_is_configured(on_sqlite: Place) -> None:
     engine = on_sqlite.engine()
     event.listen(engine, "connect", lambda connection, _: connection.execute("PRAGMA synchronous=OFF"))
     assert setting(engine, on_sqlite, "PRAGMA synchronous") == 2
@@ -149,15 +149,13 @@ def test_a_store_brings_its_commits_to_the_disk_whatever_sqlite_was_told(on_sqli
 
 
 @pytest.mark.parametrize(("given", "expected"), [("off", "on"), ("local", "local"), ("on", "on")])
-def test_a_store_brings_its_commits_to_the_disk_whatever_postgres_was_told(
-    on_postgres: Place, given: str, expected: str
-) -> None:
+def test_commits_are_durable_however_postgres_is_configured(on_postgres: Place, given: str, expected: str) -> None:
     engine = on_postgres.engine(connect_args={"options": f"-c synchronous_commit={given}"})
     assert setting(engine, on_postgres, "SHOW synchronous_commit") == expected
     engine.dispose()
 
 
-def test_a_disk_that_is_full_is_told_as_sqlite_tells_it_and_changes_nothing(on_sqlite: Place) -> None:
+def test_a_full_disk_is_reported_as_sqlite_does_and_changes_nothing(on_sqlite: Place) -> None:
     engine = on_sqlite.engine()
     event.listen(engine, "connect", lambda connection, _: connection.execute("PRAGMA max_page_count=10"))
     store = SqlResumeStore(engine, prefix=on_sqlite.prefix)
@@ -218,13 +216,13 @@ def opened(place: Place, kind: type[Any]) -> Any:
 
 
 @pytest.mark.parametrize("name", list(CALLS))
-def test_a_call_is_made_again_if_the_connection_is_lost_before_its_commit(on_postgres: Place, name: str) -> None:
+def test_a_call_is_retried_if_the_connection_is_lost_before_its_commit(on_postgres: Place, name: str) -> None:
     kind, call, statement = CALLS[name]
     store = opened(on_postgres, kind)
     with cut(store, statement, on_postgres) as made:
         result = call(as_sync(store))
     assert made.count(statement) >= 2
-    assert made.count("COMMIT") <= 2  # of the call, and of what a new connection is told
+    assert made.count("COMMIT") <= 2  # of the call, and of configuring a new connection
     if name == "claim":
         assert result == samples.paused("a")
         store.complete("a")
@@ -233,9 +231,7 @@ def test_a_call_is_made_again_if_the_connection_is_lost_before_its_commit(on_pos
 
 
 @pytest.mark.parametrize("name", ["save", "claim", "mark"])
-def test_a_connection_that_is_lost_in_a_commit_is_reported_and_the_call_not_made_again(
-    on_postgres: Place, name: str
-) -> None:
+def test_a_connection_lost_during_commit_is_reported_and_the_call_is_not_retried(on_postgres: Place, name: str) -> None:
     kind, call, _ = CALLS[name]
     store = opened(on_postgres, kind)
     with (
@@ -274,7 +270,7 @@ def test_the_first_load_of_a_handle_succeeds_wherever_its_connection_is_lost_onc
     assert nth > 10
 
 
-def test_a_table_whose_making_is_lost_twice_is_reported_as_nothing_that_the_caller_did(on_postgres: Place) -> None:
+def test_a_connection_lost_twice_while_creating_tables_is_reported_as_no_change(on_postgres: Place) -> None:
     store = on_postgres.open(SqlResumeStore)
     with (
         cut(store, "COMMIT", on_postgres, times=2),
@@ -285,7 +281,7 @@ def test_a_table_whose_making_is_lost_twice_is_reported_as_nothing_that_the_call
     store.close()
 
 
-def test_a_commit_of_a_drop_that_is_lost_is_reported(on_postgres: Place) -> None:
+def test_a_connection_lost_during_the_commit_of_a_drop_is_reported(on_postgres: Place) -> None:
     """To drop again could drop what others have saved meanwhile."""
     store = opened(on_postgres, SqlResumeStore)
     with cut(store, "COMMIT", on_postgres) as made, pytest.raises(LostConnection, match="lost during COMMIT"):
@@ -295,7 +291,7 @@ def test_a_commit_of_a_drop_that_is_lost_is_reported(on_postgres: Place) -> None
 
 
 @pytest.mark.parametrize(("part", "value"), [("username", "nobody"), ("database", "nowhere")])
-def test_a_login_that_is_refused_is_not_tried_again(postgres: Server, part: str, value: str) -> None:
+def test_a_refused_login_is_not_retried(postgres: Server, part: str, value: str) -> None:
     changed: dict[str, Any] = {part: value}
     store = SqlResumeStore(make_url(postgres.url).set(**changed))
     logins = []
@@ -316,9 +312,7 @@ def test_a_connection_that_is_lost_twice_is_reported(on_postgres: Place) -> None
     store.close()
 
 
-def test_a_server_that_was_killed_is_reported_and_found_again_after_its_restart(
-    on_postgres: Place, postgres: Server
-) -> None:
+def test_a_killed_server_is_reported_and_used_again_after_its_restart(on_postgres: Place, postgres: Server) -> None:
     store = on_postgres.open(SqlResumeStore)
     store.save(POINT)
     postgres.kill()
@@ -353,20 +347,20 @@ def test_a_file_that_cannot_be_opened_is_reported(tmp_path: Path) -> None:
 
 def test_a_call_that_waits_does_not_block_the_event_loop(on_sqlite: Place) -> None:
     async def main() -> int:
-        turns = 0
+        steps = 0
         async with on_sqlite.open(SqlSnapshotStore) as store:
             await store.save(samples.snapshot("a"))
             with sqlite3.connect(on_sqlite.url.removeprefix("sqlite:///"), isolation_level=None) as other:
                 other.execute("BEGIN IMMEDIATE")
                 saving = asyncio.create_task(store.save(samples.snapshot("a", 10)))
-                while turns < 1000:
+                while steps < 1000:
                     await asyncio.sleep(0)
-                    turns += not saving.done()
+                    steps += not saving.done()
                 other.execute("ROLLBACK")
             await saving
             assert (await store.latest("wf", "a")).key.super_step == 10
         other.close()
-        return turns
+        return steps
 
     assert asyncio.run(main()) == 1000
 

@@ -1,4 +1,4 @@
-"""Damage: a row that cannot be read is told by its table and its key, and hides no other."""
+"""Damage: an unreadable row is reported with its table and key, and hides no other."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def fill(place: Place) -> None:
 
 
 KEY = samples.snapshot("a", 2).key
-# What is damaged, the store and the call that tell, and how they name the row.
+# What is damaged, the store and the call that report it, and how they name the row.
 ROWS: list[tuple[str, str, Any, Callable[[Any], Any], str]] = [
     ("tasks", "task = 'a'", SqlEffectStore, lambda store: store.load_checkpoint("a"), "task='a'"),
     ("done", "task = 'a'", SqlEffectStore, lambda store: store.load_checkpoint("a"), "task='a', tool_use='m1'"),
@@ -80,7 +80,7 @@ def test_a_row_that_cannot_be_read_is_named(
 
 
 @pytest.mark.parametrize(("table", "which", "kind", "call", "row"), ROWS, ids=IDS)
-def test_bytes_that_are_no_text_are_named_too(
+def test_bytes_that_are_not_text_are_named_too(
     on_sqlite: Place, table: str, which: str, kind: Any, call: Callable[[Any], Any], row: str
 ) -> None:
     fill(on_sqlite)
@@ -90,7 +90,7 @@ def test_bytes_that_are_no_text_are_named_too(
     assert raised.value.where == f"table {on_sqlite.prefix}_{table}, row {row}"
 
 
-def test_the_record_of_another_is_none(place: Place) -> None:
+def test_the_record_of_another_row_is_corrupt(place: Place) -> None:
     fill(place)
     other = samples.paused("b").to_json()
     execute(place, f"UPDATE {place.prefix}_paused SET record = :record WHERE run = 'a'", record=other)
@@ -101,7 +101,7 @@ def test_the_record_of_another_is_none(place: Place) -> None:
         assert store.list() == ["a", "b"]
 
 
-def test_a_damaged_run_can_be_claimed_by_nobody_and_hides_no_other(place: Place) -> None:
+def test_a_damaged_run_cannot_be_claimed_and_hides_no_other(place: Place) -> None:
     fill(place)
     execute(place, f"UPDATE {place.prefix}_paused SET record = '{{' WHERE run = 'a'")
     with place.open(SqlPausedStore) as store:
@@ -123,7 +123,7 @@ def test_a_damaged_snapshot_hides_no_other(place: Place) -> None:
         assert store.load(KEY) == samples.snapshot("a", 2)
 
 
-def test_a_time_that_is_none_is_told(place: Place) -> None:
+def test_an_invalid_time_is_reported(place: Place) -> None:
     fill(place)
     execute(place, f"UPDATE {place.prefix}_snapshots SET timestamp_ms = 'noon' WHERE super_step LIKE '%2'")
     with as_sync(place.open(SqlSnapshotStore)) as store:

@@ -31,7 +31,7 @@ POINT = samples.resume_point("a")
         (None, "it is a NoneType"),
     ],
 )
-def test_a_database_that_no_store_can_be_in_is_refused(where: Any, why: str) -> None:
+def test_a_database_that_cannot_hold_a_store_is_refused(where: Any, why: str) -> None:
     with pytest.raises(UnusableDatabase, match=why) as raised:
         SqlResumeStore(where)
     assert "Stores support SQLite 3.35" in str(raised.value)

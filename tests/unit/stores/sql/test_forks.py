@@ -25,28 +25,28 @@ os.register_at_fork(before=lambda: [call() for call in _about_to_fork])  # runs 
 
 
 class Child:
-    """A forked process that does one thing after another, when it is told to, and then dies by SIGKILL."""
+    """A forked process that makes one call after another on request, and then dies by SIGKILL."""
 
-    def __init__(self, *things: Callable[[], object]) -> None:
-        told, self._tell = os.pipe()
-        self._said, say = os.pipe()
+    def __init__(self, *calls: Callable[[], object]) -> None:
+        requests, self._request = os.pipe()
+        self._answers, answers = os.pipe()
         self.pid = os.fork()
-        for end in (told, say) if self.pid else (self._tell, self._said):
+        for end in (requests, answers) if self.pid else (self._request, self._answers):
             os.close(end)  # so that a child ends with its parent
         if self.pid:
             return
         try:
-            for thing in things:
-                if not os.read(told, 1):
+            for call in calls:
+                if not os.read(requests, 1):
                     break
-                os.write(say, b"y" if thing() in (None, True) else b"n")
+                os.write(answers, b"y" if call() in (None, True) else b"n")
         finally:
             os.kill(os.getpid(), signal.SIGKILL)
 
-    def goes_on(self) -> bool:
-        """Have it do the next thing, and tell whether that went well."""
-        os.write(self._tell, b"x")
-        return os.read(self._said, 1) == b"y"
+    def succeeds(self) -> bool:
+        """Request the next call, and return whether it succeeded."""
+        os.write(self._request, b"x")
+        return os.read(self._answers, 1) == b"y"
 
     def end(self) -> None:
         os.waitpid(self.pid, 0)
@@ -61,9 +61,9 @@ def test_what_a_child_saves_outlives_its_parents_handle(place: Place) -> None:
     store = place.open(SqlResumeStore)
     store.save(samples.resume_point("before"))
     child = Child(saved(store, "first"), saved(store, "second"))
-    assert child.goes_on()
+    assert child.succeeds()
     store.close()
-    assert child.goes_on()
+    assert child.succeeds()
     child.end()
 
     with place.open(SqlResumeStore) as again:
@@ -74,11 +74,11 @@ def test_what_a_parent_saves_outlives_its_child(place: Place) -> None:
     store = place.open(SqlResumeStore)
     store.save(samples.resume_point("before"))
     child = Child(saved(store, "first"), store.close, saved(store, "second"))
-    assert child.goes_on()
+    assert child.succeeds()
     store.save(samples.resume_point("parent-1"))
-    assert child.goes_on()
+    assert child.succeeds()
     store.save(samples.resume_point("parent-2"))
-    assert child.goes_on()
+    assert child.succeeds()
     child.end()
     store.save(samples.resume_point("parent-3"))
     store.close()
@@ -92,16 +92,16 @@ def test_a_run_is_claimed_by_parent_or_child(place: Place) -> None:
     store = place.open(SqlPausedStore)
     store.save(samples.paused("a"))
     child = Child(lambda: store.claim("a") is not None, lambda: store.complete("a"))
-    assert child.goes_on()
+    assert child.succeeds()
     assert store.claim("a") is None
     store.complete("a")  # as one who never claimed it: a worker that was restarted
     assert store.recover_orphaned() == 0
-    assert child.goes_on()
+    assert child.succeeds()
     child.end()
     store.close()
 
 
-def test_a_child_connects_to_postgres_anew(on_postgres: Place) -> None:
+def test_a_child_reconnects_to_postgres(on_postgres: Place) -> None:
     store = on_postgres.open(SqlResumeStore)
 
     def backend() -> int:
@@ -109,7 +109,7 @@ def test_a_child_connects_to_postgres_anew(on_postgres: Place) -> None:
 
     own = backend()
     child = Child(lambda: backend() != own)
-    assert child.goes_on()
+    assert child.succeeds()
     child.end()
     assert backend() == own
     store.close()
@@ -126,7 +126,7 @@ def test_a_child_has_connections_of_its_own_on_an_engine_of_its_parents(on_postg
     SqlResumeStore(engine, prefix=on_postgres.prefix).save(samples.resume_point())
     own = backend()
     child = Child(lambda: backend() != own)
-    assert child.goes_on()
+    assert child.succeeds()
     child.end()
     assert backend() == own
     engine.dispose()
@@ -148,8 +148,8 @@ def test_a_child_holds_no_connection_that_its_parent_keeps(on_postgres: Place) -
     own = sockets() - before
     assert len(own) == 1
     child = Child(lambda: not own & sockets(), lambda: store.load("a") is not None)
-    assert child.goes_on()
-    assert child.goes_on()
+    assert child.succeeds()
+    assert child.succeeds()
     child.end()
     assert store.load("a") is not None
     assert sockets() - before == own
@@ -165,8 +165,8 @@ def test_a_child_holds_no_connection_that_is_idle_in_an_engine(on_postgres: Plac
     assert len(own) == 2
     store = SqlResumeStore(engine, prefix=on_postgres.prefix)
     child = Child(lambda: not own & sockets(), saved(store, "child"))
-    assert child.goes_on()
-    assert child.goes_on()
+    assert child.succeeds()
+    assert child.succeeds()
     child.end()
     assert store.load("child") is not None
     assert sockets() - before == own
@@ -191,7 +191,7 @@ def test_a_child_holds_no_connection_of_a_call_in_another_thread(on_postgres: Pl
         call = threads.submit(store._database.write, wait)
         begun.wait()
         child = Child(lambda: not own & sockets(), saved(store, "child"))
-        went_well = [child.goes_on(), child.goes_on()]
+        went_well = [child.succeeds(), child.succeeds()]
         goes_on.set()
         assert call.result() == 1
     assert went_well == [True, True]
@@ -225,37 +225,37 @@ def test_a_child_that_is_forked_in_a_call_ends_it_on_a_connection_of_its_own(on_
     store.close()
 
 
-def test_the_session_of_a_parent_ends_with_it_though_its_child_lives(on_postgres: Place) -> None:
+def test_the_session_of_a_parent_ends_with_it_although_its_child_runs_on(on_postgres: Place) -> None:
     store = Place(f"{on_postgres.url}?application_name={on_postgres.prefix}", on_postgres.prefix).open(SqlResumeStore)
 
     def bear() -> None:
         store.save(samples.resume_point("a"))
         if os.fork() == 0:
-            os.close(ends)
-            os.read(lives, 1)
+            os.close(ended)
+            os.read(alive, 1)
             os.kill(os.getpid(), signal.SIGKILL)
 
-    lives, ends = os.pipe()
+    alive, ended = os.pipe()
     parent = Child(bear)
-    assert parent.goes_on()
+    assert parent.succeeds()
     parent.end()
     engine = on_postgres.engine(isolation_level="AUTOCOMMIT")
     with engine.connect() as onlooker:
         while onlooker.execute(_SESSIONS, {"name": on_postgres.prefix}).scalar_one():
             pass  # the server needs a moment to notice
-    os.close(ends)
-    os.close(lives)
+    os.close(ended)
+    os.close(alive)
     engine.dispose()
 
 
-def test_an_engine_of_the_users_crosses_a_fork_too(place: Place) -> None:
+def test_the_users_engine_crosses_a_fork_too(place: Place) -> None:
     engine = place.engine()
     store = SqlResumeStore(engine, prefix=place.prefix)
     store.save(samples.resume_point("before"))
     child = Child(saved(store, "first"), saved(store, "second"))
-    assert child.goes_on()
+    assert child.succeeds()
     engine.dispose()
-    assert child.goes_on()
+    assert child.succeeds()
     child.end()
     assert store.load("second") is not None
     engine.dispose()
@@ -288,8 +288,8 @@ def test_a_fork_waits_for_the_calls_of_other_threads(on_sqlite: Place, monkeypat
         child = Child(lambda: not forks_module._callers, lambda: store.load("thread") is not None)
     finally:
         _about_to_fork.clear()
-    assert child.goes_on()
-    assert child.goes_on()
+    assert child.succeeds()
+    assert child.succeeds()
     child.end()
     for thread in threads:
         thread.join()
@@ -297,18 +297,18 @@ def test_a_fork_waits_for_the_calls_of_other_threads(on_sqlite: Place, monkeypat
     store.close()
 
 
-def test_who_forks_in_the_middle_of_a_call_does_not_wait_for_itself(on_sqlite: Place) -> None:
+def test_a_fork_in_the_middle_of_a_call_does_not_deadlock(on_sqlite: Place) -> None:
     store = on_sqlite.open(SqlResumeStore)
     children: list[Child] = []
     store._database.write(lambda _: children.append(Child(lambda: True)))
     store.save(samples.resume_point("a"))
-    assert [child.goes_on() for child in children] == [True]
+    assert [child.succeeds() for child in children] == [True]
     children[0].end()
     assert store.load("a") is not None
     store.close()
 
 
-def test_a_child_has_room_though_its_parent_uses_all_that_there_is(on_postgres: Place) -> None:
+def test_a_child_has_free_slots_although_its_parent_uses_all(on_postgres: Place) -> None:
     store = on_postgres.open(SqlResumeStore)
     store.save(samples.resume_point("a"))
     begun, goes_on = threading.Semaphore(0), threading.Event()
@@ -323,7 +323,7 @@ def test_a_child_has_room_though_its_parent_uses_all_that_there_is(on_postgres: 
         for _ in range(32):
             begun.acquire()
         child = Child(lambda: store.load("a") is not None)
-        went_well = child.goes_on()
+        went_well = child.succeeds()
         goes_on.set()
     assert went_well
     child.end()
@@ -338,12 +338,12 @@ def test_a_child_of_a_child_works_too(place: Place, time: int) -> None:
     def again() -> bool:
         store.save(samples.resume_point("child"))
         grandchild = Child(saved(store, "grandchild"))
-        went_well = grandchild.goes_on()
+        went_well = grandchild.succeeds()
         grandchild.end()
         return went_well
 
     child = Child(again)
-    assert child.goes_on(), time
+    assert child.succeeds(), time
     child.end()
     assert all(store.load(run) for run in ("before", "child", "grandchild"))
     store.close()

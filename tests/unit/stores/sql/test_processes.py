@@ -38,8 +38,8 @@ class Worker:
         self.stdin.write(shlex.join([job, place.url, place.prefix, *map(str, args)]) + "\n")
         self.stdin.flush()
 
-    def said(self) -> list[int]:
-        """Wait until it is done, and give every number that it said."""
+    def reported(self) -> list[int]:
+        """Wait until the worker is done, and return every number it reported."""
         lines = map(str.strip, iter(self.stdout.readline, ""))
         return [int(word) for word in itertools.takewhile("done".__ne__, lines)]
 
@@ -53,7 +53,7 @@ def workers() -> Iterator[list[Worker]]:
     """Four processes that are ready to begin."""
     workers = [Worker() for _ in range(4)]
     try:
-        assert [worker.said() for worker in workers] == [[]] * 4
+        assert [worker.reported() for worker in workers] == [[]] * 4
         yield workers
     finally:
         for worker in workers:
@@ -65,10 +65,10 @@ def test_processes_that_begin_at_once_make_the_tables_once(place: Place, workers
     for number, worker in enumerate(workers):
         worker.start("begin", place, number)
 
-    said = [worker.said() for worker in workers]
+    numbers = [worker.reported() for worker in workers]
 
     with place.open(SqlResumeStore) as store:
-        assert said == [[0], [1], [2], [3]], time
+        assert numbers == [[0], [1], [2], [3]], time
         assert all(store.load(f"run-{number}") for number in range(4))
 
 
@@ -76,7 +76,7 @@ def test_no_mark_of_several_processes_is_lost(place: Place, workers: list[Worker
     for n, worker in enumerate(workers):
         worker.start("mark", place, n * 40, 40)
 
-    acknowledged = [n for worker in workers for n in worker.said()]
+    acknowledged = [n for worker in workers for n in worker.reported()]
 
     with as_sync(place.open(SqlEffectStore)) as store:
         task = store.load_checkpoint("a")
@@ -89,7 +89,7 @@ def test_processes_that_mark_the_same_effects_mark_each_once(place: Place, worke
     for worker in workers:
         worker.start("mark", place, 0, 40)
 
-    acknowledged = [worker.said() for worker in workers]
+    acknowledged = [worker.reported() for worker in workers]
 
     with as_sync(place.open(SqlEffectStore)) as store:
         task = store.load_checkpoint("a")
@@ -106,9 +106,9 @@ def test_steps_of_several_processes_have_one_order(place: Place, workers: list[W
         while any(worker.process.poll() is None for worker in workers) and len(seen[-1]) < 160:
             seen.append([step.step_id for step in store.list_steps("a")])
 
-    said = [worker.said() for worker in workers]
+    numbers = [worker.reported() for worker in workers]
 
-    assert said == [list(range(n * 40, n * 40 + 40)) for n in range(4)]
+    assert numbers == [list(range(n * 40, n * 40 + 40)) for n in range(4)]
     assert sorted(seen[-1]) == sorted(f"step-{n}" for n in range(160))
     assert all(seen[-1][: len(steps)] == steps for steps in seen)
 
@@ -120,7 +120,7 @@ def test_no_run_is_claimed_by_two_processes(place: Place, workers: list[Worker])
         for worker in workers:
             worker.start("claim", place, 60)
 
-        claimed = Counter(n for worker in workers for n in worker.said())
+        claimed = Counter(n for worker in workers for n in worker.reported())
 
         assert claimed == Counter(range(60))
         assert store.recover_orphaned() == 0

@@ -137,7 +137,7 @@ def test_a_store_that_is_dropped_leaves_no_table_and_can_be_used_again(place: Pl
 
 
 @pytest.mark.parametrize(("kind", "call", "args", "expected"), STORES)
-def test_tables_that_another_handle_has_dropped_are_made_anew(
+def test_tables_that_another_handle_dropped_are_created_again(
     place: Place, kind: Any, call: str, args: tuple[str, ...], expected: set[str]
 ) -> None:
     with as_sync(place.open(kind)) as store:
@@ -161,7 +161,7 @@ def test_a_change_goes_on_after_tables_were_dropped(place: Place, save: bool) ->
                 store.fork(samples.snapshot("a").key)
 
 
-def test_a_table_that_is_missing_though_the_schema_is_there_is_told_as_the_database_tells_it(place: Place) -> None:
+def test_a_missing_table_of_an_existing_schema_is_reported_as_the_database_does(place: Place) -> None:
     with place.open(SqlResumeStore) as store:
         store.save(samples.resume_point("a"))
         execute(place, f"DROP TABLE {place.prefix}_resume")
@@ -176,13 +176,13 @@ def test_a_prefix_keeps_stores_apart(place: Place) -> None:
 
 
 @pytest.mark.parametrize("prefix", ["", "1a", "A", "a-b", 'a"; drop', "x" * 41, None, 7])
-def test_what_cannot_begin_the_name_of_a_table_is_refused(on_sqlite: Place, prefix: Any) -> None:
+def test_an_invalid_prefix_is_refused(on_sqlite: Place, prefix: Any) -> None:
     with pytest.raises(ValueError, match=r"is not a valid prefix.* 1 to 40 lower-case .* Use one such as 'wfstate'"):
         SqlPausedStore(on_sqlite.url, prefix=prefix)
 
 
 @pytest.mark.parametrize("prefix", ["wfstate", "_", "x" * 40, "select"])
-def test_what_can_begin_the_name_of_a_table_does(place: Place, prefix: str) -> None:
+def test_a_valid_prefix_begins_the_names_of_tables(place: Place, prefix: str) -> None:
     with SqlPausedStore(place.url, prefix=prefix) as store:
         store.save(samples.paused("a"))
         assert store.list() == ["a"]
@@ -205,7 +205,7 @@ def test_a_key_is_the_id_itself_where_that_is_possible(one: str) -> None:
     assert key(one) == one
 
 
-def test_a_key_that_looks_like_a_digest_is_none(place: Place) -> None:
+def test_an_id_that_looks_like_a_digest_gets_a_digest(place: Place) -> None:
     long = "x" * 1000
     with place.open(SqlPausedStore) as store:
         for run in (long, key(long)):

@@ -1,4 +1,4 @@
-"""Waiting: for one of so many connections, for the changes of others, for a server that is gone, and how long."""
+"""Waiting for a free connection, for changes of others and for a vanished server, and for how long."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def test_failed_calls_release_their_slots(place: Place, monkeypatch: pytest.Monk
     store.close()
 
 
-def test_an_engine_of_the_users_keeps_its_own_bound(on_postgres: Place) -> None:
+def test_the_users_engine_keeps_its_own_bound(on_postgres: Place) -> None:
     engine = on_postgres.engine(pool_size=1, max_overflow=0, pool_timeout=0.05)
     store = SqlResumeStore(engine, prefix=on_postgres.prefix)
     store.save(POINT)
@@ -109,7 +109,7 @@ def test_a_transaction_that_idles_is_ended_by_postgres(on_postgres: Place, does:
 
 
 @pytest.mark.parametrize(("given", "expected"), [("0", "20s"), ("1min", "1min")])
-def test_a_change_waits_for_others_as_long_as_sqlite_does_or_as_postgres_was_told(
+def test_a_change_waits_for_others_as_long_as_the_database_is_configured_to(
     on_postgres: Place, given: str, expected: str
 ) -> None:
     engine = on_postgres.engine(connect_args={"options": f"-c lock_timeout={given}"})
@@ -120,10 +120,8 @@ def test_a_change_waits_for_others_as_long_as_sqlite_does_or_as_postgres_was_tol
     engine.dispose()
 
 
-def test_the_lock_of_a_session_that_nobody_hears_of_is_freed(
-    on_postgres: Place, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """As that of a half-open connection, whose end the server is never told."""
+def test_the_lock_of_a_vanished_session_is_released(on_postgres: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    """For example one on a half-open connection, whose end the server never sees."""
     monkeypatch.setattr(dialects, "_LONGEST_PAUSE", "100ms")
     store, other = on_postgres.open(SqlResumeStore), on_postgres.open(SqlResumeStore)
     store.load("a")
@@ -160,7 +158,7 @@ def test_a_change_that_waits_too_long_for_others_is_refused_and_changes_nothing(
 
 @pytest.mark.skipif(sys.platform != "linux", reason="other systems have other names for it")
 @pytest.mark.parametrize(("given", "expected"), [("", 30), ("?keepalives_idle=7", 7)])
-def test_a_server_that_is_gone_without_a_word_is_noticed_in_a_minute_or_as_the_url_says(
+def test_a_vanished_server_is_noticed_in_a_minute_or_as_the_url_says(
     on_postgres: Place, given: str, expected: int
 ) -> None:
     with Place(f"{on_postgres.url}{given}", on_postgres.prefix).open(SqlResumeStore) as store:

@@ -46,7 +46,7 @@ def begin(place: Place, number: str) -> None:
 
 
 def mark(place: Place, first: str, count: str) -> None:
-    """Mark `count` effects of one task, and tell each that was marked."""
+    """Mark `count` effects of one task, and report each."""
     store = as_sync(place.open(SqlEffectStore))
     for n in range(int(first), int(first) + int(count)):
         store.mark_step_complete("a", f"use-{n}", samples.effect(f"use-{n}"))
@@ -54,7 +54,7 @@ def mark(place: Place, first: str, count: str) -> None:
 
 
 def step(place: Place, first: str, count: str) -> None:
-    """Keep `count` steps of one run, and tell each."""
+    """Insert `count` steps of one run, and report each."""
     store = as_sync(place.open(SqlRunStore))
     for n in range(int(first), int(first) + int(count)):
         store.upsert_step("a", samples.step(f"step-{n}"))
@@ -62,7 +62,7 @@ def step(place: Place, first: str, count: str) -> None:
 
 
 def claim(place: Place, runs: str) -> None:
-    """Claim every run of run-0 to run-<runs>, complete what was got, and tell it."""
+    """Claim every run of run-0 to run-<runs>, and complete and report those that were claimed."""
     store = place.open(SqlPausedStore)
     for n in range(int(runs)):
         if store.claim(f"run-{n}") is not None:
