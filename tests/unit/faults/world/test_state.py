@@ -7,10 +7,17 @@ from typing import Any
 
 import pytest
 
-from pytest_wfstate import Crash, Disk
+from pytest_wfstate import Crash, Disk, NotMeasured
 from pytest_wfstate.faults.world.state import CannotCopy
 from tests.unit.faults.disk.notes import read, save
 from tests.unit.faults.world.bank import Bank
+
+
+class Client:
+    """The client of a service, with its methods one level down."""
+
+    def __init__(self) -> None:
+        self.refunds: list[str] = []
 
 
 class TestState:
@@ -121,3 +128,13 @@ class TestState:
         seen = []
         crash.explore(workload, lambda disk: seen.append(tuple(disk.effects)), depth=2)
         assert set(seen) == {(), ("append('x')",)}
+
+    def test_that_was_changed_without_the_stand_in_is_not_measured(self, crash: Crash) -> None:
+        client = crash.world(Client())
+
+        def workload(home: Path) -> None:
+            client.refunds.append("a")
+            save(home, "text")
+
+        with pytest.raises(NotMeasured, match=r"was changed without its stand-in.*crash\.world\(client\.refunds\)"):
+            crash.explore(workload, lambda _: None)
