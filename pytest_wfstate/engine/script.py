@@ -9,7 +9,7 @@ import pytest
 
 from pytest_wfstate.contracts.base import Call
 from pytest_wfstate.engine.handles import FIRST, Handles
-from pytest_wfstate.faults.report_text import said
+from pytest_wfstate.faults.report_text import error_lines
 from pytest_wfstate.oracle.history import Outcome, Refused
 from pytest_wfstate.oracle.judge import Timeline
 from pytest_wfstate.oracle.render import call_in_words
@@ -94,7 +94,7 @@ class ScriptRun:
             Violation: the reference does not allow this outcome.
         """
         error = handles.driver.refusal if isinstance(outcome, Refused) else None
-        self.timeline.call(handle, call, outcome, lambda: f"the store said: {said(error)[0]}" if error else "")
+        self.timeline.call(handle, call, outcome, lambda: f"the store said: {error_lines(error)[0]}" if error else "")
 
     def _make(self, handles: Handles, handle: str, call: Call) -> None:
         try:

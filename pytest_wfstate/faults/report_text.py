@@ -18,13 +18,13 @@ def paragraph(title: str, lines: list[str]) -> list[str]:
     return [f"  {title if not number else '':16}{line}" for number, line in enumerate(lines)]
 
 
-def said(error: BaseException) -> list[str]:
+def error_lines(error: BaseException) -> list[str]:
     """Return the message of an error, a few lines of it, and the line of the user's code that raised it."""
     text = [shortened(line) for line in "".join(traceback.format_exception_only(error)).strip().splitlines()]
     return [text[0] + at(_raised_at(error)), *text[1:12]]
 
 
-def named(error: BaseException) -> str:
+def error_name(error: BaseException) -> str:
     """Return the class of an error and where it was raised, for a report that shows its message elsewhere."""
     where = _raised_at(error)
     return f"{type(error).__name__}{f' at {short(where)}' if where else ''}"
@@ -37,7 +37,7 @@ def _raised_at(error: BaseException) -> SourceLine | None:
     return SourceLine(frames[-1].filename, frames[-1].lineno or 0, frames[-1].name) if frames else None
 
 
-def held(content: Content, links: Mapping[str, str]) -> list[str]:
+def disk_lines(content: Content, links: Mapping[str, str]) -> list[str]:
     """Return what a disk holds, a line per file."""
     lines = []
     for name, data in content.items():

@@ -13,11 +13,7 @@ from typing import Any
 
 
 def plain_function(what: Any) -> types.FunctionType:
-    """Return the function behind a function or method.
-
-    Raises:
-        TypeError: its calls cannot be watched.
-    """
+    """Return the function behind a function or method; raise TypeError if its calls cannot be watched."""
     function = getattr(what, "__func__", what)
     if not isinstance(function, types.FunctionType):
         raise TypeError(

@@ -16,7 +16,7 @@ from pytest_wfstate.faults.crash.task import CrashTask
 from pytest_wfstate.faults.disk.home import Disk
 from pytest_wfstate.faults.disk.states import CrashedRun, State
 from pytest_wfstate.faults.drive import Steps, call
-from pytest_wfstate.faults.report_text import named
+from pytest_wfstate.faults.report_text import error_name
 
 # A failure is shown at the line of the test that asked for it.
 __tracebackhide__ = True
@@ -77,7 +77,7 @@ class Checker:
         error = yield from self.check(state)
         if error is not None:
             raise CheckFails(
-                f"Your check fails even without {fault}: {named(error)}. "
+                f"Your check fails even without {fault}: {error_name(error)}. "
                 "Fix it first: this is the disk of an uninterrupted run."
             ) from error  # which pytest shows, with its message
 

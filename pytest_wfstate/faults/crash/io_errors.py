@@ -265,12 +265,7 @@ def _advice(state: State) -> list[str]:
 
 
 def _check_names(errors: Sequence[str]) -> None:
-    """Validate the argument `errors`.
-
-    Raises:
-        TypeError: it is not a sequence of names.
-        ValueError: it is empty, or names an unknown error.
-    """
+    """Raise TypeError or ValueError unless `errors` is a sequence of known names."""
     if isinstance(errors, str):
         raise TypeError(f"errors is {errors!r}, one string. Give a tuple of names: errors=({errors!r},).")
     if not errors:

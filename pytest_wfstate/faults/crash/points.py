@@ -77,11 +77,7 @@ class Point:
 
 
 def need_point(at: object) -> None:
-    """Validate the argument `at`.
-
-    Raises:
-        TypeError: it is not a point, but for instance the bare name of an op.
-    """
+    """Raise TypeError unless `at` is a point: the bare name of an op is not."""
     if not isinstance(at, Point):
         what = repr(at) if isinstance(at, str) else "..."
         raise TypeError(

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from pytest_wfstate.errors import Violation
 from pytest_wfstate.faults.disk.states import InjectedFailure, State
-from pytest_wfstate.faults.report_text import at, closing, held, paragraph, said, shortened
+from pytest_wfstate.faults.report_text import at, closing, disk_lines, error_lines, paragraph, shortened
 from pytest_wfstate.faults.source import SourceLine
 from pytest_wfstate.faults.trace.describe import OpDescriber
 from pytest_wfstate.faults.trace.ops import Ack, Effect
@@ -45,8 +45,8 @@ def report(
     if effects := [describer.marker(item) for item in items if isinstance(item, Effect)]:
         lines += paragraph("effects", _last(effects))
     lines += _story(state, describer)
-    lines += paragraph("on the disk", held(state.tree().content(), state.tree().links()))
-    lines += paragraph("the check said", said(error))
+    lines += paragraph("on the disk", disk_lines(state.tree().content(), state.tree().links()))
+    lines += paragraph("the check said", error_lines(error))
     lines += ["", *advice] if advice else []
     return "\n".join([*lines, *closing(counts, kept_at, replay)])
 

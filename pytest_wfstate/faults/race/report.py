@@ -8,7 +8,7 @@ from typing import Any
 from pytest_wfstate.errors import Violation
 from pytest_wfstate.faults.folders import Content
 from pytest_wfstate.faults.race.schedule import ClientFailed, Killed, ScheduleRun, ScheduleStep, preemptions
-from pytest_wfstate.faults.report_text import closing, held, paragraph, said, short, shortened, shown
+from pytest_wfstate.faults.report_text import closing, disk_lines, error_lines, paragraph, short, shortened, shown
 
 _WIDEST = 54  # characters of a column
 _OFTEN = 4  # repetitions from which on they are shown once
@@ -33,11 +33,11 @@ def report(
     for client, result in sorted(schedule.results.items()):
         lines += paragraph(f"client {client + 1}", _describe_result(result))
     if disk:
-        lines += paragraph("on the disk", held(*disk))
+        lines += paragraph("on the disk", disk_lines(*disk))
     if schedule.stuck:
         lines += paragraph("stuck", [schedule.stuck])
     else:
-        lines += paragraph("the check said", said(error))
+        lines += paragraph("the check said", error_lines(error))
     return "\n".join([*lines, *closing(counts, kept_at, replay)])
 
 
@@ -110,5 +110,5 @@ def _describe_result(result: Any) -> list[str]:
     if isinstance(result, Killed):
         return ["was killed"]
     if isinstance(result, ClientFailed):
-        return [f"raised {said(result.error)[0]}"]
+        return [f"raised {error_lines(result.error)[0]}"]
     return [f"returned {shortened(repr(result))}"]

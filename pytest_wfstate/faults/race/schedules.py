@@ -17,7 +17,7 @@ from pytest_wfstate.faults.race.schedule import ClientFailed, Clients, Killed, S
 from pytest_wfstate.faults.race.search import ScheduleSearch
 from pytest_wfstate.faults.real_clock import now
 from pytest_wfstate.faults.replay_id import Choices, RaceId, ReplayId, TraceChanged
-from pytest_wfstate.faults.report_text import named
+from pytest_wfstate.faults.report_text import error_name
 from pytest_wfstate.faults.result import Result
 
 # A failure is shown at the line of the test that asked for it.
@@ -147,8 +147,8 @@ class RaceExplorer:
             error = yield from self._judge(schedule, clients)
             if error is not None and search.runs == 1 and not schedule.stuck:
                 raise CheckFails(
-                    f"Your check fails even without a race, with {named(error)}. Fix it first: in this run the clients "
-                    "ran one after the other."
+                    f"Your check fails even without a race, with {error_name(error)}. Fix it first: in this run the "
+                    "clients ran one after the other."
                 ) from error
             if error is not None:
                 self._count(search)

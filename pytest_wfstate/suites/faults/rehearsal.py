@@ -8,7 +8,7 @@ from typing import Protocol, TypeVar
 import pytest
 
 from pytest_wfstate.errors import Violation
-from pytest_wfstate.faults.report_text import said
+from pytest_wfstate.faults.report_text import error_lines
 from pytest_wfstate.labs.crash import NotMeasured
 from pytest_wfstate.suites.context import ClauseContext
 
@@ -46,7 +46,7 @@ def rehearsed(context: ClauseContext, runs: Sequence[R]) -> Iterator[R]:
         else:
             yield run
     if failures:
-        text = str(failures[0]) if isinstance(failures[0], Violation) else "\n".join(said(failures[0]))
+        text = str(failures[0]) if isinstance(failures[0], Violation) else "\n".join(error_lines(failures[0]))
         raise NotMeasured(
             f"NOT_MEASURED. The store violates its contract even without a fault. Fix this first:\n{text}"
         )

@@ -20,7 +20,7 @@ import pytest
 
 from pytest_wfstate.errors import Violation
 from pytest_wfstate.faults.forking import dumps, fork, loads
-from pytest_wfstate.faults.report_text import said
+from pytest_wfstate.faults.report_text import error_lines
 from pytest_wfstate.faults.servers.proxy import Proxy, When
 from pytest_wfstate.labs.crash import NotMeasured
 from pytest_wfstate.labs.race import StormResult
@@ -197,7 +197,7 @@ class ServerLink:
                 "; ".join(map(repr, itertools.takewhile(lambda ack: isinstance(ack, Acknowledged), self._acks)))
                 or "nothing"
             )
-            text = [str(error)] if isinstance(error, Violation) else said(error)
+            text = [str(error)] if isinstance(error, Violation) else error_lines(error)
             raise Violation("\n".join([what, f"acknowledged: {acked}", *text])) from error
 
 
@@ -235,6 +235,6 @@ def _serve(pipe: connection.Connection, ready: Ready, acks: Acks) -> None:
             pipe.recv_bytes()
             work()
     except BaseException as error:
-        pipe.send_bytes(dumps(("raised", "\n".join(said(error)))))
+        pipe.send_bytes(dumps(("raised", "\n".join(error_lines(error)))))
     finally:
         os._exit(0)
