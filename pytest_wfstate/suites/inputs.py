@@ -56,18 +56,14 @@ def disturb(value: Any) -> None:
     if isinstance(value, BaseModel):
         for name in type(value).model_fields:
             disturb(getattr(value, name))
-    elif isinstance(value, dict):
-        for item in value.values():
+    elif isinstance(value, (dict, list, tuple)):
+        for item in list(value.values() if isinstance(value, dict) else value):
             disturb(item)
-        value["disturbed"] = True
-    elif isinstance(value, list):
-        for item in value:
-            disturb(item)
-        value.append("disturbed")
+        if isinstance(value, dict):
+            value["disturbed"] = True
+        elif isinstance(value, list):
+            value.append("disturbed")
     elif isinstance(value, set):
         value.add("disturbed")
-    elif isinstance(value, tuple):
-        for item in value:
-            disturb(item)
     elif hasattr(value, "__dict__"):
         disturb(vars(value))

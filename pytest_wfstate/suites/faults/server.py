@@ -37,8 +37,7 @@ __tracebackhide__ = True
 _WORKERS = 4
 _SECONDS = {"quick": 1.0, "default": 3.0, "thorough": 30.0}
 
-WHENS: tuple[When, ...] = ("before", "after")
-_MOMENTS = {
+_MOMENTS: dict[When, str] = {
     "before": "before message {} of the client reached the server",
     "after": "after the server answered message {}, before the client had the answer",
 }
@@ -137,7 +136,7 @@ class ServerLink:
             Violation: the store does not survive.
         """
         cuts = []
-        for when in WHENS:
+        for when in _MOMENTS:
             before = self._proxy.cuts
             self._at_each_message("The connection was cut", self._run_and_cut, when)
             cuts.append(self._proxy.cuts - before)

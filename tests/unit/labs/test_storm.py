@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,6 @@ from pytest_wfstate.faults.race.report import RaceBug
 from pytest_wfstate.labs.race import Race
 from pytest_wfstate.labs.storm import Medium
 from pytest_wfstate.stores.file import FilePausedStore
-from tests.unit.suites.homes import MemoryStores
 
 STORES = {
     "effects": "EffectStore",
@@ -40,8 +40,8 @@ def sqlite_store(name: str) -> Callable[[Path], Any]:
 
 
 def memory_store(name: str) -> Callable[[Path], Any]:
-    memories: MemoryStores[Any] = MemoryStores(getattr(pytest_wfstate, f"Memory{name}"))
-    return lambda home: memories[home].handle()
+    stores: dict[Path, Any] = collections.defaultdict(getattr(pytest_wfstate, f"Memory{name}"))
+    return lambda home: stores[home].handle()
 
 
 @pytest.mark.parametrize("contract", STORES)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar
 
 import pytest
 
@@ -12,21 +12,7 @@ from pytest_wfstate import LostConnection, RedisResumeStore, ResumePoint, Server
 from pytest_wfstate.faults.race.report import RaceBug
 from pytest_wfstate.labs.race import Race
 from pytest_wfstate.suites import PausedSuite, ResumeSuite
-from pytest_wfstate.suites.clauses import clauses
-
-S = TypeVar("S", bound=type)
-
-
-def only(*tests: str) -> Callable[[S], S]:
-    """Remove the other clauses of a suite."""
-
-    def remove_others(suite: S) -> S:
-        for name in [*(clause.test for clause in clauses(suite)), "test_suite_is_whole"]:
-            if name not in tests:
-                setattr(suite, name, None)
-        return suite
-
-    return remove_others
+from tests.unit.suites.only import only
 
 
 class RepeatsBlindly(SqlPausedStore):

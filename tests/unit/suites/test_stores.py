@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import collections
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, ClassVar
 
+import pytest
+
 import pytest_wfstate as wf
 from pytest_wfstate import suites
-from tests.unit.suites.homes import InMemory
+from pytest_wfstate.labs.storm import Medium
 
 
 class InFiles:
@@ -19,6 +22,22 @@ class InFiles:
 
     def open(self, home: Path) -> Any:
         return type(self).store(home, durability="power")
+
+
+class InMemory:
+    """What suites of memory stores share: a store for each home, until the end of the test."""
+
+    medium: ClassVar[Medium] = "memory"
+    store: ClassVar[Callable[[], Any]]
+
+    @pytest.fixture(autouse=True)
+    def _make_stores(self) -> Iterator[None]:
+        self.stores: dict[Path, Any] = collections.defaultdict(type(self).store)
+        yield
+        del self.stores  # pytest keeps this object for as long as it runs
+
+    def open(self, home: Path) -> Any:
+        return self.stores[home].handle()
 
 
 class TestFileEffects(InFiles, suites.EffectSuite):
