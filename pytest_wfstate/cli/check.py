@@ -36,7 +36,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "targets",
         nargs="*",
         metavar="TARGET",
-        help=f"a shipped store such as paused.file (a contract: {', '.join(SUITES)}; a backend: {', '.join(BACKENDS)}), "
+        help=f"a shipped store such as paused.file (contracts: {', '.join(SUITES)}; backends: {', '.join(BACKENDS)}), "
         "or package.module:name of a factory(home) or a suite. A store on a server may have a URL: "
         "paused.redis:redis://localhost. Default: all file stores.",
     )
