@@ -42,7 +42,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         ("profile", "NAME", f"how much each exploration may try: {_of(options.CHOICES['profile'])}"),
         ("model", "NAME", f"disk model for crashes in tests that do not name one: {_of(options.CHOICES['model'])}"),
         ("servers", "NAME", "a test that finds no server is skipped (optional) or fails (required)"),
-        ("timeout", "SECONDS", "how long each store call in a suite may take"),
+        ("timeout", "SECONDS", "seconds that each store call in a suite may take"),
     ):
         group.addoption(f"--wfstate-{name}", metavar=metavar, help=what)
         parser.addini(f"wfstate_{name}", what, default=options.DEFAULTS[name])
@@ -62,7 +62,9 @@ def pytest_configure(config: pytest.Config) -> None:
     options.check(config)
     config.pluginmanager.register(_store_fixtures(options.backends(config)), "wfstate-stores")
     config.pluginmanager.register(ResultCollector(config.getoption("--wfstate-replay")), "wfstate-results")
-    config.addinivalue_line("markers", "wfstate(contract, level, fault): set on each clause of a suite; not for tests")
+    config.addinivalue_line(
+        "markers", "wfstate(contract, level, fault): set on each clause of a suite; do not set it yourself"
+    )
 
 
 def pytest_report_header(config: pytest.Config) -> str:

@@ -36,13 +36,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "targets",
         nargs="*",
         metavar="TARGET",
-        help=f"a shipped store ({', '.join(shipped())}), or package.module:name of a factory(home) or a suite. A store "
-        "on a server may have a URL: paused.redis:redis://localhost. Default: all file stores.",
+        help=f"a shipped store such as paused.file (contracts: {', '.join(SUITES)}; backends: {', '.join(BACKENDS)}), "
+        "or package.module:name of a factory(home) or a suite. A store on a server may have a URL: "
+        "paused.redis:redis://localhost. Default: all file stores.",
     )
     parser.add_argument("--contract", choices=SUITES, help="the contract of a factory's stores")
     parser.add_argument("--medium", choices=MEDIA, help="where a factory's stores keep their state (default: disk)")
     parser.add_argument("--level", choices=LEVELS, help="the highest level to check (default: hardened)")
-    parser.add_argument("--profile", choices=PROFILES, default="default", help="how much to try (default: default)")
+    parser.add_argument("--profile", choices=PROFILES, default="default", help="how much to try")
     parser.add_argument("-k", metavar="EXPRESSION", dest="keyword", help="only these clauses, as in pytest -k")
     parser.add_argument("--jobs", type=int, metavar="N", help="stores to check at once (default: one per processor)")
 

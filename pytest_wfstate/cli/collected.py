@@ -10,7 +10,7 @@ import json
 import pkgutil
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from types import SimpleNamespace
+from types import ModuleType
 from typing import Any, Literal
 
 import pytest
@@ -60,7 +60,8 @@ class SuiteFile(pytest.Module):
     def collect(self) -> Iterable[pytest.Item | pytest.Collector]:
         """Collect the tests of the suites."""
         suites = [SuiteSource(**source).build() for source in json.loads(self.path.read_text())]
-        self.obj = SimpleNamespace(**{suite.__name__: suite for suite in suites})
+        self.obj = ModuleType(self.path.stem)
+        vars(self.obj).update({suite.__name__: suite for suite in suites})
         return super().collect()
 
 

@@ -17,7 +17,9 @@ _COMMANDS = {
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command. Return 0 if all is well, 1 if a store breaks a promise, 2 if the command makes no sense."""
-    parser = argparse.ArgumentParser(prog="wfstate", description="Prove what the stores of durable agents promise.")
+    parser = argparse.ArgumentParser(
+        prog="wfstate", description="Hold the stores of durable agents to what they promise."
+    )
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     for name, (command, summary) in _COMMANDS.items():
         command.add_arguments(commands.add_parser(name, help=summary, description=summary.capitalize() + "."))

@@ -1,4 +1,4 @@
-"""Sessions: suites, each in a pytest process of its own, several at once. Your own pytest configuration is ignored."""
+"""Sessions: suites in separate pytest processes, several at once. Your own pytest configuration is ignored."""
 
 from __future__ import annotations
 

@@ -56,7 +56,7 @@ def race_lab(request: pytest.FixtureRequest, progress: Progress, home: str = "ho
 
 
 def unique_home() -> str:
-    """Return a name for a suite's home, which its store can use as a prefix on a server."""
+    """Return a new name for a home, which a store can use as a prefix on a server."""
     return f"h{uuid.uuid4().hex[:15]}"
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import uuid
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -28,6 +27,7 @@ from pytest_wfstate.faults.race.schedules import (
     RaceResult,
     RaceTask,
 )
+from pytest_wfstate.labs.fixtures import unique_home
 from pytest_wfstate.labs.settings import Lab, Settings, Unmeasured, need_known
 from pytest_wfstate.labs.storm import KillableServer, Medium, StormResult, StormRun
 from pytest_wfstate.specs import CONTRACTS
@@ -150,7 +150,7 @@ class Race(Lab):
             RaceBug: the results are impossible in any order of the calls, or a call failed or hung.
         """
         need_real_disk()
-        with memory_home(f"h{uuid.uuid4().hex[:15]}") as home, contextlib.closing(Driver(TIMEOUT)) as driver:
+        with memory_home(unique_home()) as home, contextlib.closing(Driver(TIMEOUT)) as driver:
 
             def handles() -> Handles:
                 return Handles(

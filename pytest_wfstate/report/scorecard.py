@@ -7,9 +7,9 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Self
 
-from pytest_wfstate.suites.clauses import LEVELS
+from pytest_wfstate.suites.clauses import LEVELS, NOT_APPLICABLE
 
-SKIPPED = ("not offered", "not applicable", "skipped")
+SKIPPED = ("not offered", NOT_APPLICABLE, "skipped")
 _HEAD = ("store", *LEVELS, "failed", "skipped", "not measured", "not asked")
 
 
@@ -74,7 +74,7 @@ class Row:
 
     def level(self, level: str) -> str:
         """Return `passed/asked`, or a dash if nothing was asked. A clause that is not applicable was not asked."""
-        asked = [item for item in self.items if item.level == level and item.result != "not applicable"]
+        asked = [item for item in self.items if item.level == level and item.result != NOT_APPLICABLE]
         return f"{sum(item.result == 'passed' for item in asked)}/{len(asked)}" if asked else "-"
 
     def count(self, *results: str) -> int:
@@ -96,7 +96,9 @@ class Row:
         """Format the row as one line, without the counts that are 0."""
         levels = ", ".join(f"{level} {self.level(level)}" for level in LEVELS if self.level(level) != "-")
         kinds = ("failed", "known", "not measured", *SKIPPED)
-        counts = [f"{self.count(kind)} {_NAMES.get(kind, kind)}" for kind in kinds if self.count(kind)]
+        counts = [
+            f"{self.count(kind)} {'known to fail' if kind == 'known' else kind}" for kind in kinds if self.count(kind)
+        ]
         counts += [f"{self.not_asked} not asked"] if self.not_asked else []
         forgotten = f"not compared: {', '.join(self.forgets())}" if self.forgets() else ""
         parts = [levels or "no clause", ", ".join(counts), forgotten, *self.limits()]
@@ -124,9 +126,6 @@ class Row:
             *self.limits(),
             *([f"a bound cut off {bounded} of the explorations: a larger --profile tries more"] if bounded else []),
         ]
-
-
-_NAMES = {"known": "known to fail", "not applicable": "not applicable"}
 
 
 def scorecard(rows: Sequence[Row]) -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import uuid
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,7 +17,9 @@ from pytest_wfstate.engine.handles import Handles
 from pytest_wfstate.engine.script import Later, ScriptRun, Step, Tick
 from pytest_wfstate.faults.frozen_clock import START, frozen_clock
 from pytest_wfstate.faults.servers.proxy import Proxy
+from pytest_wfstate.labs import options
 from pytest_wfstate.labs.crash import Crash
+from pytest_wfstate.labs.fixtures import unique_home
 from pytest_wfstate.labs.race import Race
 from pytest_wfstate.oracle.judge import Judge
 from pytest_wfstate.oracle.model import ReferenceModel
@@ -53,8 +54,8 @@ class ClauseContext:
         self.suite = suite
         self.contract = contract
         self.medium = suite.medium
-        self.profile = str(config.getoption("--wfstate-profile") or config.getini("wfstate_profile"))
-        self.timeout = float(config.getoption("--wfstate-timeout") or config.getini("wfstate_timeout"))
+        self.profile = options.profile(config)
+        self.timeout = options.timeout(config)
         self.model = ReferenceModel(contract, suite.normalise)
         required = [operation.name for operation in contract.operations if operation.required]
         self.driver = Driver(self.timeout, suite.encode, suite.decode, suite.normalise, required)
@@ -89,7 +90,7 @@ class ClauseContext:
 
     def home(self) -> Path:
         """Make a new home."""
-        name = f"h{uuid.uuid4().hex[:15]}"
+        name = unique_home()
         home = self._folder / f"of-{name}" / name  # so that nothing else is beside it
         home.mkdir(parents=True)
         return home

@@ -59,23 +59,12 @@ def test_the_option_chooses_the_backends_in_its_order(items: Items, option: str,
     assert items(f"--wfstate-backends={option}") == [f"test_it[{name}]" for name in expected]
 
 
-INI_FILES = [
-    ("pytest.ini", "[pytest]\nwfstate_backends = {}\n"),
-    ("tox.ini", "[pytest]\nwfstate_backends = {}\n"),
-    ("pyproject.toml", "[tool.pytest.ini_options]\nwfstate_backends = '{}'\n"),
-]
-
-
 @pytest.mark.usefixtures("one_test")
-@pytest.mark.parametrize(("name", "content"), INI_FILES, ids=[name for name, _ in INI_FILES])
-def test_the_ini_setting_chooses_the_backends(pytester: pytest.Pytester, items: Items, name: str, content: str) -> None:
-    pytester.path.joinpath(name).write_text(content.format("file"))
-    assert items() == ["test_it[file]"]
-
-
-@pytest.mark.usefixtures("one_test")
-def test_the_option_overrides_the_ini_setting(pytester: pytest.Pytester, items: Items) -> None:
+def test_the_ini_setting_chooses_the_backends_and_the_option_overrides_it(
+    pytester: pytest.Pytester, items: Items
+) -> None:
     pytester.makeini("[pytest]\nwfstate_backends = memory")
+    assert items() == ["test_it[memory]"]
     assert items("--wfstate-backends=file") == ["test_it[file]"]
 
 

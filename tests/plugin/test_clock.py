@@ -34,32 +34,26 @@ def test_the_clock_stands_still_until_it_ticks(pytester: pytest.Pytester, run: R
     "when",
     ['"2030-05-05 06:07"', "datetime.datetime(2030, 5, 5, 6, 7)", "datetime.datetime(2030, 5, 5, 8, 7, tzinfo=CET)"],
 )
-def test_the_clock_moves_to_any_time(pytester: pytest.Pytester, run: Run, when: str) -> None:
+def test_the_clock_moves_to_any_time_and_starts_at_any_by_indirect_parametrize(
+    pytester: pytest.Pytester, run: Run, when: str
+) -> None:
     pytester.makepyfile(
         f"""
         import datetime
-
-        CET = datetime.timezone(datetime.timedelta(hours=2))
-
-        def test_it(frozen_clock):
-            frozen_clock.move_to({when})
-            assert frozen_clock.now == datetime.datetime(2030, 5, 5, 6, 7, tzinfo=datetime.UTC)
-            frozen_clock.move_to("1999-12-31")
-            assert frozen_clock.now.year == 1999
-        """
-    )
-    run().assert_outcomes(passed=1)
-
-
-def test_indirect_parametrize_sets_the_start(pytester: pytest.Pytester, run: Run) -> None:
-    pytester.makepyfile(
-        """
-        import datetime
         import pytest
 
-        @pytest.mark.parametrize("frozen_clock", ["2030-05-05", datetime.datetime(2030, 5, 5)], indirect=True)
-        def test_it(frozen_clock):
-            assert frozen_clock.now == datetime.datetime(2030, 5, 5, tzinfo=datetime.UTC)
+        CET = datetime.timezone(datetime.timedelta(hours=2))
+        WHEN = datetime.datetime(2030, 5, 5, 6, 7, tzinfo=datetime.UTC)
+
+        def test_moves(frozen_clock):
+            frozen_clock.move_to({when})
+            assert frozen_clock.now == WHEN
+            frozen_clock.move_to("1999-12-31")
+            assert frozen_clock.now.year == 1999
+
+        @pytest.mark.parametrize("frozen_clock", [{when}], indirect=True)
+        def test_starts(frozen_clock):
+            assert frozen_clock.now == WHEN
         """
     )
     run().assert_outcomes(passed=2)

