@@ -47,7 +47,9 @@ def kill(workload: Callable[..., Any], point: Point, home: Home, worlds: Worlds,
     # Effects may also be those of threads of this process, such as a server that the child talks to.
     worlds.effects, worlds.around = disk.effects, killer.trigger.world_called
     try:
-        ended = _wait_for_end(WorldServer(parent, worlds), disk, now() + timeout)
+        server, deadline = WorldServer(parent, worlds), now() + timeout
+        while (ended := server.receive(deadline)) is not None and ended[0] == "ack":
+            disk.acked.append(ended[1])
     finally:
         worlds.effects = worlds.around = None
         parent.close()
@@ -58,13 +60,6 @@ def kill(workload: Callable[..., Any], point: Point, home: Home, worlds: Worlds,
     if ended is not None and ended[0] != "reached":
         raise NeverReached(_explain(point, ended, timeout))
     return disk
-
-
-def _wait_for_end(server: WorldServer, disk: Disk, deadline: float) -> Message | None:
-    """Collect acknowledgements until the child says how it ended, or is gone (None)."""
-    while (message := server.receive(deadline)) is not None and message[0] == "ack":
-        disk.acked.append(message[1])
-    return message
 
 
 class _Killer:
