@@ -19,19 +19,8 @@ assert pytest.main({{options!r}}) == 0
 {LOADED}
 """
 
-LIGHT = [
-    "pytest_wfstate",
-    "pytest_wfstate.errors",
-    "pytest_wfstate.faults",
-    "pytest_wfstate.faults.bounds",
-    "pytest_wfstate.labs",
-    "pytest_wfstate.labs.options",
-    "pytest_wfstate.plugin",
-    "pytest_wfstate.report",
-    "pytest_wfstate.report.terminal",
-    "pytest_wfstate.stores",
-    "pytest_wfstate.stores.backends",
-]
+LIGHT = "errors faults faults.bounds labs labs.options plugin report report.terminal stores stores.backends"
+LIGHT_MODULES = ["pytest_wfstate", *(f"pytest_wfstate.{name}" for name in LIGHT.split())]
 NO_PLUGINS_OF_DEPENDENCIES = ("-p", "no:hypothesispytest", "-p", "no:fakefs", "-p", "no:pytest_fakefs")
 
 
@@ -46,7 +35,7 @@ def loaded(pytester: pytest.Pytester, script: str, *packages: str) -> list[str]:
 def test_a_session_that_does_not_use_it_loads_only_light_modules(pytester: pytest.Pytester) -> None:
     pytester.makepyfile(test_plain="def test_it(tmp_path): pass")
     script = SESSION.format(options=["test_plain.py"])
-    assert loaded(pytester, script, "pytest_wfstate", "pydantic", "pydantic_core", "freezegun") == LIGHT
+    assert loaded(pytester, script, "pytest_wfstate", "pydantic", "pydantic_core", "freezegun") == LIGHT_MODULES
 
 
 def test_the_options_in_the_readme_keep_hypothesis_and_pyfakefs_out(
@@ -74,7 +63,7 @@ def test_the_command_and_the_suites_load_nothing_that_only_some_clauses_need(pyt
 def test_a_memory_store_loads_no_file_store_and_no_faults(pytester: pytest.Pytester) -> None:
     pytester.makepyfile(test_one="def test_it(paused_store): pass")
     script = SESSION.format(options=["test_one.py", "--wfstate-backends=memory"])
-    modules = set(loaded(pytester, script, "pytest_wfstate", "freezegun")) - set(LIGHT)
+    modules = set(loaded(pytester, script, "pytest_wfstate", "freezegun")) - set(LIGHT_MODULES)
     assert "pytest_wfstate.stores.memory" in modules
     unwanted = ("pytest_wfstate.stores.file", "pytest_wfstate.faults", "freezegun")
     assert [module for module in modules if module.startswith(unwanted)] == []
