@@ -3,7 +3,7 @@
 from pytest_wfstate.oracle.history import Entry, Errored, Forgotten, NeverReturned, Outcome, Refused, Returned
 from pytest_wfstate.oracle.judge import Judge, Timeline
 from pytest_wfstate.oracle.linearize import check
-from pytest_wfstate.oracle.model import ReferenceModel, ReferenceState
+from pytest_wfstate.oracle.model import ReferenceModel
 
 __all__ = [
     "Entry",
@@ -13,7 +13,6 @@ __all__ = [
     "NeverReturned",
     "Outcome",
     "ReferenceModel",
-    "ReferenceState",
     "Refused",
     "Returned",
     "Timeline",

@@ -17,8 +17,7 @@ GOLDEN = Path(__file__).parent / "golden" / "suite.txt"
 
 def test_a_wrong_refusal_is_shown_with_its_line(pytester: pytest.Pytester, run: Run) -> None:
     write_suite(pytester, "    def load(self, run_id): return dict(found=None)['found']['prompt']")
-    result = run("-k", "paused.load.missing")
-    result.stdout.fnmatch_lines(
+    run("-k", "paused.load.missing").stdout.fnmatch_lines(
         [
             "paused.load.missing: A record that was never saved is not found.",
             "store.load('a') refused: TypeError",
@@ -144,8 +143,7 @@ def test_many_suites_are_summed_up_in_a_line(pytester: pytest.Pytester, run: Run
     write_suite(pytester)
     with pytester.path.joinpath("test_store.py").open("a") as file:
         file.writelines(f"\nclass Test{number}(TestStore): pass" for number in range(9))
-    result = run("-k", "paused.load.missing")
-    result.stdout.fnmatch_lines(["wfstate: 10 suites: core 10/10"])
+    run("-k", "paused.load.missing").stdout.fnmatch_lines(["wfstate: 10 suites: core 10/10"])
 
 
 NEW = """
