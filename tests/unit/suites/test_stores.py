@@ -1,4 +1,4 @@
-"""The file and memory stores of this package keep every promise of their contracts."""
+"""The memory stores keep every promise of their contracts. Those of the other backends are in tests/unit/stores."""
 
 from __future__ import annotations
 
@@ -12,16 +12,6 @@ import pytest
 import pytest_wfstate as wf
 from pytest_wfstate import suites
 from pytest_wfstate.labs.storm import Medium
-
-
-class InFiles:
-    """What suites of file stores share. They crash the recovery as well."""
-
-    crashes_recovery: ClassVar[bool] = True
-    store: ClassVar[Callable[..., Any]]
-
-    def open(self, home: Path) -> Any:
-        return type(self).store(home, durability="power")
 
 
 class InMemory:
@@ -38,26 +28,6 @@ class InMemory:
 
     def open(self, home: Path) -> Any:
         return self.stores[home].handle()
-
-
-class TestFileEffects(InFiles, suites.EffectSuite):
-    store = wf.FileEffectStore
-
-
-class TestFilePaused(InFiles, suites.PausedSuite):
-    store = wf.FilePausedStore
-
-
-class TestFileResume(InFiles, suites.ResumeSuite):
-    store = wf.FileResumeStore
-
-
-class TestFileSnapshots(InFiles, suites.SnapshotSuite):
-    store = wf.FileSnapshotStore
-
-
-class TestFileRuns(InFiles, suites.RunSuite):
-    store = wf.FileRunStore
 
 
 class TestMemoryEffects(InMemory, suites.EffectSuite):
