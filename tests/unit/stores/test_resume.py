@@ -115,13 +115,13 @@ def test_no_two_ids_share_a_point(store: ResumeStore) -> None:
 
 
 def test_deleting_some_ids_leaves_all_others(store: ResumeStore) -> None:
-    for one in TRICKY_IDS:
-        store.save(samples.resume_point(one))
+    for run_id in TRICKY_IDS:
+        store.save(samples.resume_point(run_id))
 
-    for one in TRICKY_IDS[::2]:
-        store.delete(one)
+    for run_id in TRICKY_IDS[::2]:
+        store.delete(run_id)
 
-    assert [one for one in TRICKY_IDS if store.load(one) is None] == TRICKY_IDS[::2]
+    assert [run_id for run_id in TRICKY_IDS if store.load(run_id) is None] == TRICKY_IDS[::2]
 
 
 @settings(max_examples=60, deadline=None)

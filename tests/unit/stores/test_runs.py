@@ -225,7 +225,7 @@ class TestSteps:
         store.upsert_step("run-1", step)
 
         assert store.get_step("run-1", "fetch").to_json() == step.to_json()
-        assert [one.to_json() for one in store.list_steps("run-1")] == [step.to_json()]
+        assert [listed.to_json() for listed in store.list_steps("run-1")] == [step.to_json()]
 
     @settings(max_examples=40, deadline=None)
     @given(run_id=ids, step=steps)
@@ -387,16 +387,16 @@ class TestIds:
             store.upsert_step("run-1", samples.step(step_id, result=number))
 
         assert [step.step_id for step in store.list_steps("run-1")] == TRICKY_IDS
-        assert [store.get_step("run-1", one).result for one in TRICKY_IDS] == list(range(len(TRICKY_IDS)))
+        assert [store.get_step("run-1", step_id).result for step_id in TRICKY_IDS] == list(range(len(TRICKY_IDS)))
 
     def test_deleting_some_ids_leaves_all_others(self, store: Any) -> None:
-        for one in TRICKY_IDS:
-            store.upsert_step(one, samples.step())
+        for run_id in TRICKY_IDS:
+            store.upsert_step(run_id, samples.step())
 
-        for one in TRICKY_IDS[::2]:
-            store.delete_run(one)
+        for run_id in TRICKY_IDS[::2]:
+            store.delete_run(run_id)
 
-        assert [one for one in TRICKY_IDS if store.list_steps(one) == []] == TRICKY_IDS[::2]
+        assert [run_id for run_id in TRICKY_IDS if store.list_steps(run_id) == []] == TRICKY_IDS[::2]
 
     @settings(max_examples=50, deadline=None)
     @given(pair=id_pairs)

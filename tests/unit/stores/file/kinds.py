@@ -1,4 +1,4 @@
-"""The five file stores behind one face, for tests of what they have in common."""
+"""The five file stores behind one interface, for tests of what they have in common."""
 
 from __future__ import annotations
 
@@ -39,50 +39,50 @@ class Kind:
         return self.name
 
 
-def _mark(store: Any, one: str, n: int) -> None:
-    store.mark_step_complete(one, f"use-{n}", samples.effect(f"use-{n}"))
+def _mark(store: Any, id_: str, n: int) -> None:
+    store.mark_step_complete(id_, f"use-{n}", samples.effect(f"use-{n}"))
 
 
-def _checkpoint(store: Any, one: str, n: int) -> None:
+def _checkpoint(store: Any, id_: str, n: int) -> None:
     effect = samples.effect(f"use-{n}")
-    store.save_checkpoint(samples.checkpoint(one, side_effects_log=[effect], completed_tool_ids={effect.tool_use_id}))
+    store.save_checkpoint(samples.checkpoint(id_, side_effects_log=[effect], completed_tool_ids={effect.tool_use_id}))
 
 
 EFFECTS = Kind(
     "effects",
     FileEffectStore,
     change=_mark,
-    load=lambda store, one: store.load_checkpoint(one),
+    load=lambda store, id_: store.load_checkpoint(id_),
     items=lambda record: [int(effect.tool_use_id.removeprefix("use-")) for effect in record.side_effects_log],
-    delete=lambda store, one: store.delete_checkpoint(one),
+    delete=lambda store, id_: store.delete_checkpoint(id_),
     save=_checkpoint,
     file="a.json",
 )
 PAUSED = Kind(
     "paused",
     FilePausedStore,
-    change=lambda store, one, n: store.save(samples.paused(one, iterations=n)),
-    load=lambda store, one: store.load(one),
+    change=lambda store, id_, n: store.save(samples.paused(id_, iterations=n)),
+    load=lambda store, id_: store.load(id_),
     items=lambda record: [record.iterations],
-    delete=lambda store, one: store.remove(one),
-    save=lambda store, one, n: store.save(samples.paused(one, iterations=n)),
+    delete=lambda store, id_: store.remove(id_),
+    save=lambda store, id_, n: store.save(samples.paused(id_, iterations=n)),
     file="a.json",
 )
 RESUME = Kind(
     "resume",
     FileResumeStore,
-    change=lambda store, one, n: store.save(samples.resume_point(one, step=n)),
-    load=lambda store, one: store.load(one),
+    change=lambda store, id_, n: store.save(samples.resume_point(id_, step=n)),
+    load=lambda store, id_: store.load(id_),
     items=lambda record: [record.step],
-    delete=lambda store, one: store.delete(one),
-    save=lambda store, one, n: store.save(samples.resume_point(one, step=n)),
+    delete=lambda store, id_: store.delete(id_),
+    save=lambda store, id_, n: store.save(samples.resume_point(id_, step=n)),
     file="a.json",
 )
 SNAPSHOTS = Kind(
     "snapshots",
     FileSnapshotStore,
-    change=lambda store, one, n: store.save(samples.snapshot(one, n)),
-    load=lambda store, one: store.list("wf", one) or None,
+    change=lambda store, id_, n: store.save(samples.snapshot(id_, n)),
+    load=lambda store, id_: store.list("wf", id_) or None,
     items=lambda record: [meta.super_step for meta in record],
     delete=None,
     save=None,
@@ -91,10 +91,10 @@ SNAPSHOTS = Kind(
 RUNS = Kind(
     "runs",
     FileRunStore,
-    change=lambda store, one, n: store.upsert_step(one, samples.step(f"step-{n}")),
-    load=lambda store, one: store.list_steps(one) or None,
+    change=lambda store, id_, n: store.upsert_step(id_, samples.step(f"step-{n}")),
+    load=lambda store, id_: store.list_steps(id_) or None,
     items=lambda record: [int(step.step_id.removeprefix("step-")) for step in record],
-    delete=lambda store, one: store.delete_run(one),
+    delete=lambda store, id_: store.delete_run(id_),
     save=None,
     file="a.journal",
 )

@@ -23,7 +23,7 @@ DAMAGE: dict[str, Callable[[bytes], bytes]] = {
 each_damage = pytest.mark.parametrize("damage", DAMAGE.values(), ids=DAMAGE)
 
 
-def found(kind: Kind, home: Path) -> Any:
+def shown(kind: Kind, home: Path) -> Any:
     """Load "a", or name the corrupt file."""
     try:
         return kind.load(kind.open(home), "a")
@@ -34,8 +34,8 @@ def found(kind: Kind, home: Path) -> Any:
 def damaged(kind: Kind, home: Path, damage: Callable[[bytes], bytes]) -> Any:
     """Open a store in which "a" is damaged and "b" is not."""
     store = kind.open(home)
-    for one in ("a", "b"):
-        kind.change(store, one, 1)
+    for id_ in ("a", "b"):
+        kind.change(store, id_, 1)
     path = home / kind.file
     path.write_bytes(damage(path.read_bytes()))
     return kind.open(home)
@@ -50,7 +50,7 @@ def test_a_file_cut_short_at_any_byte_is_corrupt(kind: Kind, tmp_path: Path) -> 
     outcomes = []
     for length in range(len(data)):
         path.write_bytes(data[:length])
-        outcomes.append(found(kind, tmp_path))
+        outcomes.append(shown(kind, tmp_path))
 
     assert outcomes == [f"corrupt: {path}"] * len(data)
 
@@ -69,7 +69,7 @@ def test_a_journal_cut_short_at_any_byte_is_corrupt_or_holds_all_whole_lines(kin
     outcomes = []
     for length in range(len(data)):
         path.write_bytes(data[:length])
-        outcomes.append(found(kind, tmp_path))
+        outcomes.append(shown(kind, tmp_path))
 
     assert outcomes == expected
 
@@ -175,9 +175,9 @@ def test_a_damaged_run_with_a_long_id_does_not_hide_the_others(tmp_path: Path) -
 @each_damage
 def test_a_damaged_claim_does_not_keep_others_from_recovery(damage: Callable[[bytes], bytes], tmp_path: Path) -> None:
     store = FilePausedStore(tmp_path, "process")
-    for one in ("a", "b"):
-        store.save(samples.paused(one))
-        store.claim(one)
+    for id_ in ("a", "b"):
+        store.save(samples.paused(id_))
+        store.claim(id_)
     path = tmp_path / "a.inflight"
     path.write_bytes(damage(path.read_bytes()))
 

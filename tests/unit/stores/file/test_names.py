@@ -17,7 +17,7 @@ RESERVED = ["con", "prn", "aux", "nul", *(f"{device}{n}" for device in ("com", "
 
 
 @pytest.mark.parametrize(
-    ("one", "name"),
+    ("id_", "name"),
     [
         ("run-1", "run-1"),
         ("task_a", "task_a"),
@@ -37,8 +37,8 @@ RESERVED = ["con", "prn", "aux", "nul", *(f"{device}{n}" for device in ("com", "
         ("console", "console"),
     ],
 )
-def test_a_name_is_the_id_with_all_but_plain_characters_encoded(one: str, name: str) -> None:
-    assert stem(one) == name
+def test_a_name_is_the_id_with_all_but_plain_characters_encoded(id_: str, name: str) -> None:
+    assert stem(id_) == name
 
 
 def test_the_ids_of_a_name_are_joined_by_a_dot() -> None:
@@ -51,8 +51,8 @@ def test_a_name_stays_in_its_folder_on_every_system(parts: list[str]) -> None:
 
 
 @given(ids)
-def test_an_id_is_read_back_from_its_name(one: str) -> None:
-    assert only_id(stem(one)) == one
+def test_an_id_is_read_back_from_its_name(id_: str) -> None:
+    assert only_id(stem(id_)) == id_
 
 
 @given(id_pairs)
@@ -110,15 +110,15 @@ def test_a_name_fits_in_255_bytes_with_every_suffix(parts: tuple[str, ...], suff
 
 
 @pytest.mark.parametrize(
-    ("one", "expected"), [("x" * 230, False), ("x" * 231, True), ("X" * 77, True), ("x~" * 9, False)]
+    ("id_", "expected"), [("x" * 230, False), ("x" * 231, True), ("X" * 77, True), ("x~" * 9, False)]
 )
-def test_only_a_name_that_is_too_long_is_shortened(one: str, expected: bool) -> None:
-    assert is_shortened(stem(one)) is expected
+def test_only_a_name_that_is_too_long_is_shortened(id_: str, expected: bool) -> None:
+    assert is_shortened(stem(id_)) is expected
 
 
-@pytest.mark.parametrize("one", [LONG, "你" * 1024, "x" * 231])
-def test_an_id_cannot_be_read_back_from_a_shortened_name(one: str) -> None:
-    assert only_id(stem(one)) is None
+@pytest.mark.parametrize("id_", [LONG, "你" * 1024, "x" * 231])
+def test_an_id_cannot_be_read_back_from_a_shortened_name(id_: str) -> None:
+    assert only_id(stem(id_)) is None
 
 
 @pytest.mark.parametrize(

@@ -24,10 +24,10 @@ class Meanwhile:
         store._client._send = self
 
     def __call__(self, command: str, *args: Any) -> Any:
-        came = self._send(command, *args)
+        reply = self._send(command, *args)
         action = self._action
         if action is None or b":receipt:" not in str(args).encode():
-            return came
+            return reply
         self._action = None
         action()
         raise redis.ConnectionError("the answer is lost")

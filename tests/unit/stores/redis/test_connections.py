@@ -51,13 +51,13 @@ def clients(server: Server) -> set[int]:
 def test_one_lost_connection_in_any_call_changes_no_result(
     proxy: Proxy, redis_server: Server, kind: Kind, when: When
 ) -> None:
-    calls, came = kind.calls("a"), []
+    calls, results = kind.calls("a"), []
     with kind.open(redis_server.url) as warm, kind.open(proxy.url, warm._prefix) as store:
         for call in calls:
             proxy.cut(when)
-            came += outcomes(store, [call])
+            results += outcomes(store, [call])
         assert proxy.cuts == len(calls)
-    assert came == kind.expected("a")
+    assert results == kind.expected("a")
 
 
 @each
@@ -174,12 +174,12 @@ def test_a_client_that_repeats_by_itself_does_no_harm(proxy: Proxy, kind: Kind, 
     again = Retry(NoBackoff(), 3)
     lost: list[type[Exception]] = [redis.ConnectionError, redis.TimeoutError]
     with redis.Redis.from_url(proxy.url, retry=again, retry_on_error=lost) as client:
-        store, calls, came = kind.open(client), kind.calls("a"), []
+        store, calls, results = kind.open(client), kind.calls("a"), []
         outcomes(kind.open(client, store._prefix), [kind.calls("warm")[0]])
         for call in calls:
             proxy.cut(when)
-            came += outcomes(store, [call])
-    assert came == kind.expected("a")
+            results += outcomes(store, [call])
+    assert results == kind.expected("a")
 
 
 def test_a_wrong_password_is_not_a_lost_connection(redis_server: Server) -> None:

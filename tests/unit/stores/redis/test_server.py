@@ -60,8 +60,8 @@ class ClusterServer(RedisServer):
 
 
 def is_taken(port: int) -> bool:
-    with socket.socket() as one:
-        return one.connect_ex(("127.0.0.1", port)) == 0
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", port)) == 0
 
 
 @pytest.fixture(scope="module")
@@ -72,11 +72,11 @@ def cluster() -> Iterator[Server]:
 
 
 @each
-@pytest.mark.parametrize("one", IDS)
-def test_stores_run_on_a_cluster(cluster: Server, kind: Kind, one: str) -> None:
+@pytest.mark.parametrize("run_id", IDS)
+def test_stores_run_on_a_cluster(cluster: Server, kind: Kind, run_id: str) -> None:
     opened: Any = redis.RedisCluster.from_url(cluster.url)
     with contextlib.closing(opened) as client:
-        assert outcomes(kind.open(client), kind.calls(one)) == kind.expected(one)
+        assert outcomes(kind.open(client), kind.calls(run_id)) == kind.expected(run_id)
         client.disconnect_connection_pools()  # which closing it leaves to the garbage collector
 
 
@@ -95,8 +95,8 @@ def test_all_keys_of_a_run_share_a_slot(redis_server: Server, kind: Kind) -> Non
 @each
 def test_runs_are_on_different_nodes_but_for_those_that_are_paused(redis_server: Server, kind: Kind) -> None:
     with kind.open(redis_server.url) as store, direct(redis_server) as client:
-        for one in ("a", "b"):
-            outcomes(store, kind.calls(one)[:-5])
+        for run_id in ("a", "b"):
+            outcomes(store, kind.calls(run_id)[:-5])
         assert len(slots(client, store)) == (1 if kind is PAUSED else 2)
 
 
@@ -120,8 +120,8 @@ def test_a_prefix_with_braces_is_refused(redis_server: Server, prefix: Any) -> N
 
 @each
 def test_stores_with_different_prefixes_share_nothing(redis_server: Server, kind: Kind) -> None:
-    with kind.open(redis_server.url) as one, kind.open(redis_server.url) as other:
-        outcomes(one, kind.calls("a")[:-5])
+    with kind.open(redis_server.url) as first, kind.open(redis_server.url) as other:
+        outcomes(first, kind.calls("a")[:-5])
         assert outcomes(other, kind.calls("a")) == kind.expected("a")
 
 
@@ -166,10 +166,10 @@ def test_every_acknowledged_call_survives_a_kill_of_the_server(redis_server: Ser
     calls, memory = kind.calls("a"), kind.memory()
     with kind.open(redis_server.url) as store:
         results = []
-        for one in calls:
+        for call_ in calls:
             redis_server.kill()
             redis_server.restart()
-            results += outcomes(store, [one])
+            results += outcomes(store, [call_])
     assert results == outcomes(memory, calls)
 
 
@@ -198,7 +198,7 @@ def test_a_server_that_was_down_at_first_causes_a_warning_when_it_is_up() -> Non
 def test_a_warning_points_at_the_line_that_called_a_store() -> None:
     with RedisServer("volatile") as server, RedisPausedStore(server.url) as store, pytest.warns(NotDurable) as seen:
         store.save(samples.paused("a"))
-    assert [one.filename for one in seen] == [__file__]
+    assert [warning.filename for warning in seen] == [__file__]
 
 
 def test_the_settings_of_every_cluster_are_checked(cluster: Server) -> None:
@@ -232,7 +232,7 @@ class KnownMaster(Sentinel):
 
 def test_the_settings_of_every_sentinel_master_are_checked(redis_server: Server) -> None:
     with RedisServer("volatile") as volatile:
-        kept, lost = (KnownMaster(one) for one in (redis_server, volatile))
+        kept, lost = (KnownMaster(server) for server in (redis_server, volatile))
         with kept.client() as client:
             RedisPausedStore(client).list()
         with lost.client() as client:
@@ -303,7 +303,7 @@ RECORDS: list[tuple[Kind, str, str | None, tuple[Any, ...], tuple[Any, ...]]] = 
 
 
 @pytest.mark.parametrize("damage", DAMAGE)
-@pytest.mark.parametrize(("kind", "key", "field", "save", "load"), RECORDS, ids=lambda one: str(one)[:24])
+@pytest.mark.parametrize(("kind", "key", "field", "save", "load"), RECORDS, ids=lambda value: str(value)[:24])
 def test_a_damaged_record_is_reported_with_its_key_and_healed_by_saving(
     redis_server: Server,
     damage: bytes,
@@ -370,14 +370,14 @@ def test_a_key_of_another_type_is_reported_before_anything_is_changed(redis_serv
                 wrong = name.replace("PREFIX", store._prefix)
                 client.delete(wrong)
                 client.xadd(wrong, {"a": "stream"})
-                refused = [one for one in calls if is_refused(client, store, one)]
+                refused = [call_ for call_ in calls if is_refused(client, store, call_)]
                 assert refused
 
 
-def is_refused(client: Any, store: Any, one: tuple[Any, ...]) -> bool:
+def is_refused(client: Any, store: Any, call_: tuple[Any, ...]) -> bool:
     """Make a call; if a record is corrupt, nothing was changed."""
     before = dump(client, store)
-    if outcome(store, *one) is not CorruptRecord:
+    if outcome(store, *call_) is not CorruptRecord:
         return False
     assert dump(client, store) == before
     return True
@@ -410,7 +410,7 @@ def test_steps_without_their_order_are_reported(redis_server: Server) -> None:
 def test_a_large_log_is_saved_and_loaded(redis_server: Server) -> None:
     """More than Lua can unpack at once."""
     ids = [f"use-{number}" for number in range(20_000)]
-    whole = samples.checkpoint("a", completed_tool_ids=set(ids), side_effects_log=[samples.effect(one) for one in ids])
+    whole = samples.checkpoint("a", completed_tool_ids=set(ids), side_effects_log=[samples.effect(id_) for id_ in ids])
     with EFFECTS.open(redis_server.url) as store:
         call(store, "save_checkpoint", whole)
         assert call(store, "load_checkpoint", "a") == whole

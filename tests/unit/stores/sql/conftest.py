@@ -29,5 +29,5 @@ def on_postgres(postgres: Server) -> Place:
 @pytest.fixture(params=["sqlite", "postgres"])
 def place(request: pytest.FixtureRequest) -> Place:
     """A place for a store, in each database."""
-    found: Place = request.getfixturevalue(f"on_{request.param}")
-    return found
+    chosen: Place = request.getfixturevalue(f"on_{request.param}")
+    return chosen

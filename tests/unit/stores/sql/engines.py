@@ -13,8 +13,8 @@ POINT = samples.resume_point("a")
 
 
 def engine_of(store: Any) -> Engine:
-    found: Engine = store._database.engine
-    return found
+    engine: Engine = store._database.engine
+    return engine
 
 
 def setting(engine: Engine, place: Place, question: str) -> Any:

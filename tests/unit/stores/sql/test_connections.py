@@ -36,8 +36,8 @@ _BACKENDS = text("SELECT count(*) FROM pg_stat_activity WHERE application_name =
 
 def open_files(name: str) -> int:
     """Count the descriptors that this process has open on a file."""
-    links = (one for one in Path("/proc/self/fd").iterdir())
-    return sum(one.is_symlink() and one.readlink().name == name for one in links)
+    links = Path("/proc/self/fd").iterdir()
+    return sum(link.is_symlink() and link.readlink().name == name for link in links)
 
 
 # What closing does

@@ -137,7 +137,7 @@ def test_a_child_has_connections_of_its_own_on_an_engine_of_its_parents(on_postg
 
 def sockets() -> set[str]:
     """Name the sockets that this process holds, each by a name that no other has."""
-    links = {one.readlink().name for one in Path("/proc/self/fd").iterdir() if one.is_symlink()}
+    links = {link.readlink().name for link in Path("/proc/self/fd").iterdir() if link.is_symlink()}
     return {name for name in links if name.startswith("socket:")}
 
 

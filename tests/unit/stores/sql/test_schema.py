@@ -41,9 +41,9 @@ def look(place: Place, kind: Any, call: str, args: tuple[str, ...]) -> Any:
 
 def tables(place: Place) -> set[str]:
     engine = place.engine()
-    found = inspect(engine).get_table_names()
+    names = inspect(engine).get_table_names()
     engine.dispose()
-    return {name.removeprefix(f"{place.prefix}_") for name in found if name.startswith(place.prefix)}
+    return {name.removeprefix(f"{place.prefix}_") for name in names if name.startswith(place.prefix)}
 
 
 def execute(place: Place, statement: str) -> None:
@@ -103,12 +103,12 @@ def test_tables_that_a_later_release_makes_first_are_refused(place: Place, monke
     is_made = Schema.is_made
 
     def raced(self: Schema, transaction: Any, where: str) -> bool:
-        found = is_made(self, transaction, where)
-        if not found:
+        made = is_made(self, transaction, where)
+        if not made:
             monkeypatch.undo()
             transaction.execute_text(f"CREATE TABLE {place.prefix}_schema (contract TEXT PRIMARY KEY, version INTEGER)")
             transaction.execute_text(f"INSERT INTO {place.prefix}_schema VALUES ('resume', 2)")
-        return found
+        return made
 
     monkeypatch.setattr(Schema, "is_made", raced)
     with place.open(SqlResumeStore) as store, pytest.raises(NewerSchema, match="have version 2"):
@@ -170,9 +170,9 @@ def test_a_missing_table_of_an_existing_schema_is_reported_as_the_database_does(
 
 
 def test_a_prefix_keeps_stores_apart(place: Place) -> None:
-    with place.open(SqlPausedStore) as one, SqlPausedStore(place.url, prefix=f"{place.prefix}x") as other:
-        one.save(samples.paused("a"))
-        assert (one.list(), other.list()) == (["a"], [])
+    with place.open(SqlPausedStore) as first, SqlPausedStore(place.url, prefix=f"{place.prefix}x") as other:
+        first.save(samples.paused("a"))
+        assert (first.list(), other.list()) == (["a"], [])
 
 
 @pytest.mark.parametrize("prefix", ["", "1a", "A", "a-b", 'a"; drop', "x" * 41, None, 7])
@@ -190,19 +190,19 @@ def test_a_valid_prefix_begins_the_names_of_tables(place: Place, prefix: str) ->
 
 
 @given(st.text(max_size=300), st.text(max_size=300))
-def test_two_ids_never_share_a_key(one: str, other: str) -> None:
-    assert (key(one) == key(other)) == (one == other)
+def test_two_ids_never_share_a_key(id_: str, other: str) -> None:
+    assert (key(id_) == key(other)) == (id_ == other)
 
 
 @given(st.text(max_size=1024))
-def test_a_key_can_be_indexed_by_postgres(one: str) -> None:
-    assert len(key(one).encode()) <= 255
-    assert "\0" not in key(one)
+def test_a_key_can_be_indexed_by_postgres(id_: str) -> None:
+    assert len(key(id_).encode()) <= 255
+    assert "\0" not in key(id_)
 
 
-@pytest.mark.parametrize("one", ["run-1", "Ünï/../cödé", "x" * 255, "sha256"])
-def test_a_key_is_the_id_itself_where_that_is_possible(one: str) -> None:
-    assert key(one) == one
+@pytest.mark.parametrize("id_", ["run-1", "Ünï/../cödé", "x" * 255, "sha256"])
+def test_a_key_is_the_id_itself_where_that_is_possible(id_: str) -> None:
+    assert key(id_) == id_
 
 
 def test_an_id_that_looks_like_a_digest_gets_a_digest(place: Place) -> None:

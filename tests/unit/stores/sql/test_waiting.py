@@ -166,4 +166,4 @@ def test_a_vanished_server_is_noticed_in_a_minute_or_as_the_url_says(
         descriptor = os.dup(store._database._connections.idle[0].driver.fileno())
         with socket.socket(fileno=descriptor) as link:
             asked = [socket.TCP_KEEPIDLE, socket.TCP_KEEPINTVL, socket.TCP_KEEPCNT, socket.TCP_USER_TIMEOUT]
-            assert [link.getsockopt(socket.IPPROTO_TCP, one) for one in asked] == [expected, 10, 3, 60_000]
+            assert [link.getsockopt(socket.IPPROTO_TCP, option) for option in asked] == [expected, 10, 3, 60_000]
