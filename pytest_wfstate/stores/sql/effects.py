@@ -28,7 +28,7 @@ class _Done(Record):
     tool_use_id: Text
 
 
-class _Statements(Statements):
+class _EffectStatements(Statements):
     contract = "effects"
 
     def _begin(self, insert: Callable[..., Any]) -> None:
@@ -63,10 +63,10 @@ class _Statements(Statements):
         self.drops = [self._statement(rows.drop(table, by=task)) for table in tables]
 
 
-class SqlEffectStore(SqlStore[_Statements], EffectStore):
+class SqlEffectStore(SqlStore[_EffectStatements], EffectStore):
     """Keeps tasks in the table `wfstate_tasks`, and what they have done in `wfstate_done` and `wfstate_effects`."""
 
-    statements = _Statements
+    statements = _EffectStatements
 
     @threaded
     def save_checkpoint(self, checkpoint: WorkflowCheckpoint) -> None:

@@ -41,7 +41,7 @@ _LONGEST = 10.0**12  # seconds: longer ago than any claim, and its microseconds 
 _ANY_TIME = 2**63 - 1
 
 
-class _Statements(Statements):
+class _PausedStatements(Statements):
     contract = "paused"
 
     def _begin(self, insert: Callable[..., Any]) -> None:
@@ -75,10 +75,10 @@ class _Statements(Statements):
         self.forget = self._statement(orphans.where(is_paused))
 
 
-class SqlPausedStore(SqlStore[_Statements], PausedStore):
+class SqlPausedStore(SqlStore[_PausedStatements], PausedStore):
     """Keeps runs in the table `wfstate_paused`."""
 
-    statements = _Statements
+    statements = _PausedStatements
 
     def __init__(self, where: str | URL | Engine, *, prefix: str = "wfstate", clock: Clock = now) -> None:
         super().__init__(where, prefix=prefix, clock=clock)

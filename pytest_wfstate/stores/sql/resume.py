@@ -15,7 +15,7 @@ from pytest_wfstate.stores.sql.rows import of
 from pytest_wfstate.stores.sql.schema import Json, Key, key
 
 
-class _Statements(Statements):
+class _ResumeStatements(Statements):
     contract = "resume"
 
     def _begin(self, insert: Callable[..., Any]) -> None:
@@ -27,10 +27,10 @@ class _Statements(Statements):
         self.drop = self._statement(rows.drop(self.points))
 
 
-class SqlResumeStore(SqlStore[_Statements], ResumeStore):
+class SqlResumeStore(SqlStore[_ResumeStatements], ResumeStore):
     """Keeps resume points in the table `wfstate_resume`."""
 
-    statements = _Statements
+    statements = _ResumeStatements
 
     def save(self, point: ResumePoint) -> None:
         point = ResumePoint.checked(point)

@@ -20,7 +20,7 @@ from pytest_wfstate.stores.sql.schema import Json, Key, key
 from pytest_wfstate.stores.sql.statements import StatementResult, Transaction
 
 
-class _Statements(Statements):
+class _RunStatements(Statements):
     contract = "runs"
 
     def _begin(self, insert: Callable[..., Any]) -> None:
@@ -47,10 +47,10 @@ class _Statements(Statements):
         self.drop_steps = self._statement(rows.drop(self.steps, by=("run",)))
 
 
-class SqlRunStore(SqlStore[_Statements], RunStore):
+class SqlRunStore(SqlStore[_RunStatements], RunStore):
     """Keeps runs in the table `wfstate_runs`, and their steps in `wfstate_run_steps`."""
 
-    statements = _Statements
+    statements = _RunStatements
 
     @threaded
     def create_run(self, state: WorkflowExecutionState) -> None:

@@ -31,7 +31,7 @@ from pytest_wfstate.stores.sql.schema import Json, Key, key
 from pytest_wfstate.stores.sql.statements import Transaction
 
 
-class _Statements(Statements):
+class _SnapshotStatements(Statements):
     contract = "snapshots"
 
     def _begin(self, insert: Callable[..., Any]) -> None:
@@ -51,10 +51,10 @@ class _Statements(Statements):
         self.list = self._statement(rows.get(self.snapshots, "super_step", "timestamp_ms", by=run).order_by(order))
 
 
-class SqlSnapshotStore(SqlStore[_Statements], SnapshotStore):
+class SqlSnapshotStore(SqlStore[_SnapshotStatements], SnapshotStore):
     """Keeps snapshots in the table `wfstate_snapshots`. `new_id` names forks."""
 
-    statements = _Statements
+    statements = _SnapshotStatements
 
     def __init__(
         self,
