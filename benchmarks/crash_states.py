@@ -25,7 +25,7 @@ from pytest_wfstate import Crash, Disk
 from pytest_wfstate.faults.bounds import PROFILES
 from pytest_wfstate.faults.disk.home import Home, memory_home
 from pytest_wfstate.faults.folders import Content
-from pytest_wfstate.labs.settings import Settings
+from pytest_wfstate.labs.lab import Settings
 
 TURNS = 7
 KILLS = 3  # a turn, each at another point

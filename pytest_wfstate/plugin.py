@@ -76,7 +76,7 @@ def pytest_report_header(config: pytest.Config) -> str:
 def pytest_itemcollected(item: pytest.Item) -> None:
     """Set the marks of its clause on a test of a suite."""
     if _is_of_suite(item):
-        from pytest_wfstate.suites.items import collected
+        from pytest_wfstate.suites.pytest_items import collected
 
         collected(item)  # type: ignore[arg-type]
 
@@ -85,7 +85,7 @@ def pytest_itemcollected(item: pytest.Item) -> None:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Deselect clauses above the level of their suite, and count them. It runs last: -k and -m are not counted."""
     if any(map(_is_of_suite, items)):
-        from pytest_wfstate.suites.items import is_asked
+        from pytest_wfstate.suites.pytest_items import is_asked
 
         asked = [not _is_of_suite(item) or is_asked(item) for item in items]  # type: ignore[arg-type]
         not_asked = list(itertools.compress(items, map(operator.not_, asked)))
@@ -102,7 +102,7 @@ def pytest_runtest_makereport(
     """Show a violation in a suite by its own report, without a traceback."""
     if not _is_of_suite(item):
         return (yield)
-    from pytest_wfstate.suites.items import point_at_users_code, reported
+    from pytest_wfstate.suites.pytest_items import point_at_users_code, reported
 
     point_at_users_code(item, call)
     report = yield

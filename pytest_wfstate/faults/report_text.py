@@ -7,7 +7,7 @@ import traceback
 from collections.abc import Mapping
 
 from pytest_wfstate.faults.folders import Content
-from pytest_wfstate.faults.source import SourceLine, is_installed, is_users
+from pytest_wfstate.faults.source_lines import SourceLine, is_installed, is_users
 
 _MOST_FILES = 12
 _MOST_CHARACTERS = 200  # of one value

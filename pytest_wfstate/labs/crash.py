@@ -14,14 +14,14 @@ from pytest_wfstate.faults.crash.points import Event, Point, need_point
 from pytest_wfstate.faults.crash.report import CrashBug, ErrorBug
 from pytest_wfstate.faults.crash.task import CrashResult, CrashTask
 from pytest_wfstate.faults.disk.home import Disk, NoRealDisk
-from pytest_wfstate.faults.drive import Steps, async_twin, beside_loop, sync_method
 from pytest_wfstate.faults.record.active import active
 from pytest_wfstate.faults.replay_id import TraceChanged
-from pytest_wfstate.faults.source import causing_line
+from pytest_wfstate.faults.source_lines import causing_line
+from pytest_wfstate.faults.sync_async import Steps, async_twin, beside_loop, sync_method
 from pytest_wfstate.faults.trace.ops import Ack
 from pytest_wfstate.faults.world.state import CannotCopy
 from pytest_wfstate.faults.world.world import Worlds
-from pytest_wfstate.labs.settings import Lab, Settings, Unmeasured, need_known
+from pytest_wfstate.labs.lab import Lab, Settings, Unmeasured, need_known
 
 # A failure is shown at the line of the test that asked for it.
 __tracebackhide__ = True

@@ -21,8 +21,8 @@ from pytest_wfstate.labs import options
 
 if TYPE_CHECKING:
     from pytest_wfstate.labs.crash import Crash
+    from pytest_wfstate.labs.lab import Settings
     from pytest_wfstate.labs.race import Race
-    from pytest_wfstate.labs.settings import Settings
 
 
 class Progress(Protocol):
@@ -68,7 +68,7 @@ def _need_real_disk() -> None:
 
 
 def _settings(request: pytest.FixtureRequest, progress: Progress, home: str, *, is_race: bool) -> Settings:
-    from pytest_wfstate.labs.settings import Settings
+    from pytest_wfstate.labs.lab import Settings
 
     replay, keep = options.replay_id(request.config), request.config.getoption("--wfstate-keep")
 

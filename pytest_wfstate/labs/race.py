@@ -12,11 +12,7 @@ from pytest_wfstate.engine.driver import Driver
 from pytest_wfstate.engine.handles import Handles, close
 from pytest_wfstate.errors import InvalidSetting
 from pytest_wfstate.faults.disk.home import memory_home, need_real_disk
-from pytest_wfstate.faults.drive import Steps, async_twin, call, sync_method
-from pytest_wfstate.faults.race.processes import ClientProcesses
-from pytest_wfstate.faults.race.report import RaceBug
-from pytest_wfstate.faults.race.schedule import PROGRESS
-from pytest_wfstate.faults.race.schedules import (
+from pytest_wfstate.faults.race.explorer import (
     BYS,
     TIMEOUT,
     By,
@@ -27,8 +23,12 @@ from pytest_wfstate.faults.race.schedules import (
     RaceResult,
     RaceTask,
 )
+from pytest_wfstate.faults.race.processes import ClientProcesses
+from pytest_wfstate.faults.race.report import RaceBug
+from pytest_wfstate.faults.race.schedule import PROGRESS
+from pytest_wfstate.faults.sync_async import Steps, async_twin, call, sync_method
 from pytest_wfstate.labs.fixtures import unique_home
-from pytest_wfstate.labs.settings import Lab, Settings, Unmeasured, need_known
+from pytest_wfstate.labs.lab import Lab, Settings, Unmeasured, need_known
 from pytest_wfstate.labs.storm import KillableServer, Medium, StormResult, StormRun
 from pytest_wfstate.specs import CONTRACTS
 

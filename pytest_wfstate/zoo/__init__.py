@@ -3,20 +3,29 @@
 It proves that the suites catch real bugs. Every known-bad store is a few lines on top of a correct one.
 """
 
-from pytest_wfstate.zoo import claims, effects, forks, paused, races, recoveries, resume, runs, shared_bugs, snapshots
+from pytest_wfstate.zoo import (
+    effects,
+    paused,
+    paused_claims,
+    paused_recoveries,
+    resume,
+    runs,
+    shared_bugs,
+    snapshot_forks,
+    snapshots,
+)
 from pytest_wfstate.zoo.base import KNOWN_BAD_STORES, KnownBadStore
 
 __all__ = [
     "KNOWN_BAD_STORES",
     "KnownBadStore",
-    "claims",
     "effects",
-    "forks",
     "paused",
-    "races",
-    "recoveries",
+    "paused_claims",
+    "paused_recoveries",
     "resume",
     "runs",
     "shared_bugs",
+    "snapshot_forks",
     "snapshots",
 ]

@@ -251,3 +251,14 @@ class FalsyIsMissing(JsonEffects):
         for effect in checkpoint.side_effects_log:
             effect.target = effect.target or None
         return checkpoint
+
+
+@known_bad("effects", "race.save-mark race.mark-mark race.mark-delete")
+class ReadsModifiesWrites(JsonEffects):
+    """A mark loads a checkpoint, adds the effect and saves it without a lock. Of two concurrent marks, one is lost."""
+
+    def mark_step_complete(self, task_id: str, tool_use_id: str, effect: SideEffectRecord) -> None:
+        effect = check_effect(tool_use_id, effect)
+        checkpoint = self.load_checkpoint(task_id) or self.blank(task_id)
+        self.mark(checkpoint, effect)
+        self.put(checkpoint)

@@ -24,7 +24,7 @@ import pytest_wfstate.stores.file
 import pytest_wfstate.stores.memory
 import pytest_wfstate.stores.redis
 import pytest_wfstate.stores.sql.effects
-import pytest_wfstate.suites.items  # noqa: F401
+import pytest_wfstate.suites.pytest_items  # noqa: F401
 from tests.plugin.bank import NOTES
 
 OTHERS = ("-p", "no:asyncio", "-p", "no:anyio", "-p", "no:xdist")

@@ -13,8 +13,8 @@ from pytest_wfstate.faults.crash.shrink import Check
 from pytest_wfstate.faults.crash.sqlite_advice import LEVELS, SqliteFiles, database_of
 from pytest_wfstate.faults.disk.models import crash_points
 from pytest_wfstate.faults.disk.states import Counters, CrashedRun, State, distinct_states
-from pytest_wfstate.faults.drive import Steps
 from pytest_wfstate.faults.real_clock import now
+from pytest_wfstate.faults.sync_async import Steps
 from pytest_wfstate.faults.trace.describe import OpDescriber
 from pytest_wfstate.faults.trace.ops import (
     Ack,

@@ -15,8 +15,8 @@ from pytest_wfstate.faults.crash.report import CrashBug, ErrorBug, report, where
 from pytest_wfstate.faults.crash.task import CrashTask
 from pytest_wfstate.faults.disk.home import Disk
 from pytest_wfstate.faults.disk.states import CrashedRun, State
-from pytest_wfstate.faults.drive import Steps, call
 from pytest_wfstate.faults.report_text import error_name
+from pytest_wfstate.faults.sync_async import Steps, call
 
 # A failure is shown at the line of the test that asked for it.
 __tracebackhide__ = True

@@ -16,8 +16,8 @@ from pytest_wfstate.faults.crash.shrink import Shrink
 from pytest_wfstate.faults.crash.task import NOTHING_WRITTEN, CrashTask
 from pytest_wfstate.faults.disk.recovery import firsts, second_run
 from pytest_wfstate.faults.disk.states import CrashedRun, State, distinct_states, end_state, find, has_changed
-from pytest_wfstate.faults.drive import Steps
 from pytest_wfstate.faults.replay_id import ReplayId
+from pytest_wfstate.faults.sync_async import Steps
 from pytest_wfstate.faults.trace.describe import describe
 from pytest_wfstate.faults.trace.ops import OPS, Trace
 

@@ -28,12 +28,12 @@ from pytest_wfstate.faults.disk.states import (
     find,
     has_changed,
 )
-from pytest_wfstate.faults.drive import Steps
 from pytest_wfstate.faults.folders import Content
 from pytest_wfstate.faults.record.gate import Intent
 from pytest_wfstate.faults.replay_id import ReplayId
 from pytest_wfstate.faults.report_text import shown
-from pytest_wfstate.faults.source import SourceLine, causing_line
+from pytest_wfstate.faults.source_lines import SourceLine, causing_line
+from pytest_wfstate.faults.sync_async import Steps
 from pytest_wfstate.faults.trace.ops import Fsync
 
 # A failure is shown at the line of the test that asked for it.

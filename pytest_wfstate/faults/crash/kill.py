@@ -13,11 +13,11 @@ from typing import Any
 from pytest_wfstate.errors import WfstateError
 from pytest_wfstate.faults.crash.points import KillTrigger, Point
 from pytest_wfstate.faults.disk.home import Disk, Home
-from pytest_wfstate.faults.drive import call
 from pytest_wfstate.faults.forking import fork
 from pytest_wfstate.faults.real_clock import now
 from pytest_wfstate.faults.record.active import active
 from pytest_wfstate.faults.record.recorder import Recorder
+from pytest_wfstate.faults.sync_async import call
 from pytest_wfstate.faults.world.remote import TIMEOUT, Message, WorldClient, WorldServer
 from pytest_wfstate.faults.world.world import WorldMethod, Worlds
 

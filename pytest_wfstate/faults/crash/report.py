@@ -9,7 +9,7 @@ from __future__ import annotations
 from pytest_wfstate.errors import Violation
 from pytest_wfstate.faults.disk.states import InjectedFailure, State
 from pytest_wfstate.faults.report_text import at, closing, disk_lines, error_lines, paragraph, shortened
-from pytest_wfstate.faults.source import SourceLine
+from pytest_wfstate.faults.source_lines import SourceLine
 from pytest_wfstate.faults.trace.describe import OpDescriber
 from pytest_wfstate.faults.trace.ops import Ack, Effect
 

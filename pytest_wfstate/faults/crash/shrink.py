@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator
 
 from pytest_wfstate.faults.disk.models import crash_points
 from pytest_wfstate.faults.disk.states import State
-from pytest_wfstate.faults.drive import Steps
+from pytest_wfstate.faults.sync_async import Steps
 
 _TRIES = 300  # checks that shrinking one violation may cost
 

@@ -10,12 +10,12 @@ from typing import Any
 
 from pytest_wfstate.faults.bounds import Bounds, Children, Model
 from pytest_wfstate.faults.disk.home import Home
-from pytest_wfstate.faults.drive import Steps
 from pytest_wfstate.faults.real_clock import now
 from pytest_wfstate.faults.record.gate import Gate
 from pytest_wfstate.faults.record.recorder import Recorder
 from pytest_wfstate.faults.replay_id import ReplayId
 from pytest_wfstate.faults.result import Result, count
+from pytest_wfstate.faults.sync_async import Steps
 from pytest_wfstate.faults.world.world import Worlds
 
 # A failure is shown at the line of the test that asked for it.

@@ -14,7 +14,7 @@ from pytest_wfstate.faults.disk.losses import CrashPoint, DiskLoss
 from pytest_wfstate.faults.disk.models import crash_points, last_point
 from pytest_wfstate.faults.folders import Content
 from pytest_wfstate.faults.replay_id import CrashId, FailedId, ReplayId, TraceChanged
-from pytest_wfstate.faults.source import SourceLine
+from pytest_wfstate.faults.source_lines import SourceLine
 from pytest_wfstate.faults.trace.log import OUTSIDE
 from pytest_wfstate.faults.trace.ops import HOME, OPS, PAGE, Ack, Effect, Item, Node, Trace, Tree, Write
 

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from pytest_wfstate.faults.race.schedule import PROGRESS, Access, ClientProgress, Key
-from pytest_wfstate.faults.source import users_line
+from pytest_wfstate.faults.source_lines import users_line
 
 _LISTING = {"listdir", "scandir"}
 _LOCKS = {"lock", "try lock", "unlock", "close"}

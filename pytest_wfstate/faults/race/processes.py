@@ -14,10 +14,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from pytest_wfstate.faults.disk.home import Home
-from pytest_wfstate.faults.drive import call
 from pytest_wfstate.faults.folders import Content
 from pytest_wfstate.faults.forking import dumps, fork, loads
-from pytest_wfstate.faults.race.file_calls import find_calls, install
+from pytest_wfstate.faults.race.file_stand_ins import find_calls, install
 from pytest_wfstate.faults.race.file_steps import AttemptedAccess, FileSteps
 from pytest_wfstate.faults.race.schedule import (
     DEATH,
@@ -34,6 +33,7 @@ from pytest_wfstate.faults.race.schedule import (
 from pytest_wfstate.faults.real_clock import now
 from pytest_wfstate.faults.record.rebind import References
 from pytest_wfstate.faults.replay_id import Choices, death_of
+from pytest_wfstate.faults.sync_async import call
 
 __tracebackhide__ = True
 

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
 from pytest_wfstate.faults.replay_id import Choices
-from pytest_wfstate.faults.source import SourceLine
+from pytest_wfstate.faults.source_lines import SourceLine
 
 Key = tuple[str, int, str]
 """An inode, an entry of a folder, the listing of a folder, a lock, or anything else that two clients may share."""

@@ -14,7 +14,7 @@ from typing import Any, Literal
 
 from pytest_wfstate.faults.race.schedule import Access
 from pytest_wfstate.faults.race.thread_scheduler import MEMORY, place
-from pytest_wfstate.faults.source import SourceLine, is_installed, is_users
+from pytest_wfstate.faults.source_lines import SourceLine, is_installed, is_users
 
 Granularity = Literal["line", "opcode"]
 """What one step of a thread is."""

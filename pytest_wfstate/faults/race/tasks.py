@@ -29,7 +29,7 @@ from pytest_wfstate.faults.race.schedule import (
 from pytest_wfstate.faults.race.stop_points import UnderTest
 from pytest_wfstate.faults.race.thread_scheduler import MEMORY, Abandoned, abandon, innermost_line, place
 from pytest_wfstate.faults.replay_id import Choices
-from pytest_wfstate.faults.source import SourceLine
+from pytest_wfstate.faults.source_lines import SourceLine
 
 __tracebackhide__ = True
 

@@ -29,7 +29,7 @@ from pytest_wfstate.faults.race.schedule import (
 )
 from pytest_wfstate.faults.replay_id import Choices
 from pytest_wfstate.faults.report_text import short
-from pytest_wfstate.faults.source import SourceLine
+from pytest_wfstate.faults.source_lines import SourceLine
 
 MEMORY: frozenset[Key] = frozenset({("memory", 0, "")})
 """What every step in memory writes: there is no way to tell which objects it reaches, so any two may conflict.

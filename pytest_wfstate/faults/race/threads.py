@@ -13,7 +13,6 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from pytest_wfstate.faults.drive import call
 from pytest_wfstate.faults.race.blocking import BlockingPatches
 from pytest_wfstate.faults.race.module_locks import ModuleLocks
 from pytest_wfstate.faults.race.schedule import PROGRESS, ClientFailed, ScheduleRun
@@ -21,6 +20,7 @@ from pytest_wfstate.faults.race.stepping import stepping
 from pytest_wfstate.faults.race.stop_points import Granularity, StopPoints, UnderTest
 from pytest_wfstate.faults.race.thread_scheduler import Abandoned, ScheduledThread, ThreadScheduler, current
 from pytest_wfstate.faults.replay_id import Choices
+from pytest_wfstate.faults.sync_async import call
 
 __tracebackhide__ = True
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from pytest_wfstate.faults.record import os_calls
 from pytest_wfstate.faults.record.active import active, announced
 from pytest_wfstate.faults.record.file_call import FileCall
-from pytest_wfstate.faults.source import causing_line
+from pytest_wfstate.faults.source_lines import causing_line
 from pytest_wfstate.faults.trace.ops import Op, Truncate
 
 if TYPE_CHECKING:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from pytest_wfstate.faults.record.active import Watch
 from pytest_wfstate.faults.record.file_call import FileCall, WriteCall
-from pytest_wfstate.faults.source import causing_line
+from pytest_wfstate.faults.source_lines import causing_line
 from pytest_wfstate.faults.trace.ops import Allocate, Create, Fsync, Kind, Link, Op, Rename, Sync, Truncate, Unlink
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ import types
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
-from pytest_wfstate.faults.source import is_installed, is_users
+from pytest_wfstate.faults.source_lines import is_installed, is_users
 
 Swaps = dict[int, Any]
 """The id of each object to replace, and its replacement."""

@@ -30,7 +30,7 @@ from pytest_wfstate.faults.record.gate import Gate, Intent
 from pytest_wfstate.faults.record.rebind import Rebinding
 from pytest_wfstate.faults.record.sqlite_vfs import is_rebuilt, watch_sqlite
 from pytest_wfstate.faults.record.verify import RemovedFile, unexplained_content, unexplained_sizes
-from pytest_wfstate.faults.source import causing_line
+from pytest_wfstate.faults.source_lines import causing_line
 from pytest_wfstate.faults.trace.log import Log
 from pytest_wfstate.faults.trace.ops import (
     Allocate,

@@ -24,7 +24,7 @@ from typing import Any
 
 from pytest_wfstate.faults.record import sqlite_abi as abi
 from pytest_wfstate.faults.record.gate import Gate, Intent
-from pytest_wfstate.faults.source import causing_line
+from pytest_wfstate.faults.source_lines import causing_line
 from pytest_wfstate.faults.trace.log import Log
 from pytest_wfstate.faults.trace.ops import Allocate, Fsync, Node, Truncate, Write
 

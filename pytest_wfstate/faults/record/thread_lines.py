@@ -16,7 +16,7 @@ from concurrent.futures import thread as pools
 from typing import TYPE_CHECKING, Any
 
 from pytest_wfstate.faults.record.active import active, stand_in
-from pytest_wfstate.faults.source import SourceLine, causing_line, job, origin
+from pytest_wfstate.faults.source_lines import SourceLine, causing_line, job, origin
 
 if TYPE_CHECKING:
     from pytest_wfstate.faults.record.recorder import Recorder

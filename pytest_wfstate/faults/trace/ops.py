@@ -11,7 +11,7 @@ import dataclasses
 from collections.abc import Iterable, Iterator
 from typing import Any, Literal
 
-from pytest_wfstate.faults.source import SourceLine
+from pytest_wfstate.faults.source_lines import SourceLine
 
 Node = int
 Kind = Literal["file", "folder", "symlink"]

@@ -14,7 +14,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any, Protocol
 
 from pytest_wfstate.faults.forking import loads
-from pytest_wfstate.faults.source import causing_line
+from pytest_wfstate.faults.source_lines import causing_line
 from pytest_wfstate.faults.trace.log import Log
 from pytest_wfstate.faults.trace.ops import Effect
 from pytest_wfstate.faults.world.state import WorldState, equal

@@ -13,7 +13,7 @@ from pytest_wfstate.errors import CorruptRecord
 from pytest_wfstate.stores.base import Store
 from pytest_wfstate.stores.redis.client import Argument, RedisClient
 from pytest_wfstate.stores.redis.keys import check_prefix, tagged
-from pytest_wfstate.stores.redis.script import ChangeScript, Script
+from pytest_wfstate.stores.redis.lua_script import ChangeScript, Script
 
 if TYPE_CHECKING:
     import redis

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 from pytest_wfstate.errors import CorruptRecord, LostConnection, MissingExtra
-from pytest_wfstate.stores.redis.script import NOW, REMEMBERED, TOO_LATE, ChangeScript, Script
+from pytest_wfstate.stores.redis.lua_script import NOW, REMEMBERED, TOO_LATE, ChangeScript, Script
 from pytest_wfstate.stores.redis.settings import warn_once
 
 T = TypeVar("T")

@@ -14,7 +14,7 @@ from pytest_wfstate.errors import CorruptRecord
 from pytest_wfstate.stores.base import threaded
 from pytest_wfstate.stores.redis.base import RedisStore, fingerprint, parsed, place
 from pytest_wfstate.stores.redis.client import Argument
-from pytest_wfstate.stores.redis.script import ChangeScript, Script
+from pytest_wfstate.stores.redis.lua_script import ChangeScript, Script
 
 # The first is a hash: the checkpoint as it was saved, without its log and ids; the fingerprint of that, by which a mark
 # knows that it is readable; and the two fields that marks change.

@@ -16,7 +16,7 @@ from pytest_wfstate.contracts.ids import check_id
 from pytest_wfstate.contracts.paused import PausedStore, PausedWorkflow, check_age
 from pytest_wfstate.stores.redis.base import RedisStore, fingerprint, parsed, place
 from pytest_wfstate.stores.redis.client import Argument
-from pytest_wfstate.stores.redis.script import ChangeScript
+from pytest_wfstate.stores.redis.lua_script import ChangeScript
 
 if TYPE_CHECKING:
     import redis

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pytest_wfstate.contracts.ids import check_id
 from pytest_wfstate.contracts.resume import ResumePoint, ResumeStore
 from pytest_wfstate.stores.redis.base import RedisStore, parsed, place
-from pytest_wfstate.stores.redis.script import ChangeScript
+from pytest_wfstate.stores.redis.lua_script import ChangeScript
 
 _SAVE = ChangeScript("""
     redis.call('SET', KEYS[2], ARGV[1])

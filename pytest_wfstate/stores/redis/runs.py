@@ -12,7 +12,7 @@ from pytest_wfstate.contracts.runs import RunStore, WorkflowExecutionState, Work
 from pytest_wfstate.errors import CorruptRecord
 from pytest_wfstate.stores.base import threaded
 from pytest_wfstate.stores.redis.base import RedisStore, fingerprint, parsed, place
-from pytest_wfstate.stores.redis.script import ChangeScript, Script
+from pytest_wfstate.stores.redis.lua_script import ChangeScript, Script
 
 _RUN, _STEPS, _ORDER = "", ":steps", ":order"
 

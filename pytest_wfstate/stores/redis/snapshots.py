@@ -25,7 +25,7 @@ from pytest_wfstate.contracts.snapshots import (
 from pytest_wfstate.errors import CorruptRecord
 from pytest_wfstate.stores.base import threaded
 from pytest_wfstate.stores.redis.base import RedisStore, parsed, place
-from pytest_wfstate.stores.redis.script import ChangeScript, Script
+from pytest_wfstate.stores.redis.lua_script import ChangeScript, Script
 
 _SNAPSHOTS, _ORDER = "", ":order"
 

@@ -17,9 +17,9 @@ from typing import Any
 from pytest_wfstate.contracts.base import Call
 from pytest_wfstate.engine.handles import Handles
 from pytest_wfstate.engine.script import RESTART, ScriptRun
+from pytest_wfstate.faults.race.explorer import ClientDied
+from pytest_wfstate.faults.race.explorer import Outcome as Ended
 from pytest_wfstate.faults.race.schedule import steps_taken
-from pytest_wfstate.faults.race.schedules import ClientDied
-from pytest_wfstate.faults.race.schedules import Outcome as Ended
 from pytest_wfstate.faults.race.storm import Storm, TimedCall
 from pytest_wfstate.oracle.history import Entry, Forgotten, NeverReturned, Outcome, Returned
 from pytest_wfstate.oracle.judge import Judge

@@ -8,7 +8,7 @@ from typing import Any
 
 from pytest_wfstate.stores.redis.base import RedisStore
 from pytest_wfstate.stores.redis.client import Argument, RedisClient
-from pytest_wfstate.stores.redis.script import ChangeScript, Script
+from pytest_wfstate.stores.redis.lua_script import ChangeScript, Script
 from pytest_wfstate.zoo.base import shared_bug_on_redis
 
 

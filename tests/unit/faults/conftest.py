@@ -9,7 +9,7 @@ from typing import Any, Protocol
 import pytest
 
 from pytest_wfstate import Crash, Disk
-from pytest_wfstate.labs.settings import Settings
+from pytest_wfstate.labs.lab import Settings
 from tests.unit.faults.disk.notes import read
 
 

@@ -16,7 +16,7 @@ from pytest_wfstate.faults.bounds import MODELS, Model
 from pytest_wfstate.faults.disk.states import Counters, CrashedRun, distinct_states, find
 from pytest_wfstate.faults.replay_id import CrashId, FailedId, NoReplayId, ReplayId, TraceChanged
 from pytest_wfstate.faults.trace.ops import Trace, Tree
-from pytest_wfstate.labs.settings import Settings
+from pytest_wfstate.labs.lab import Settings
 from tests.unit.faults.conftest import Lab
 from tests.unit.faults.disk.notes import append, read, save, save_without_file_fsync, sync, write
 from tests.unit.faults.disk.test_models import traces

@@ -14,7 +14,7 @@ from pytest_wfstate.faults.bounds import PROFILES, Bounds
 from pytest_wfstate.faults.crash import budget
 from pytest_wfstate.faults.disk.states import Counters, CrashedRun, distinct_states
 from pytest_wfstate.faults.trace.ops import HOME, PAGE, Create, Fsync, Trace, Tree, Write
-from pytest_wfstate.labs.settings import Settings
+from pytest_wfstate.labs.lab import Settings
 from tests.unit.faults.conftest import Lab, Tried, accept
 from tests.unit.faults.disk.notes import read, save, save_without_file_fsync, write
 

@@ -15,7 +15,7 @@ from pytest_wfstate.faults.bounds import MODELS, Model
 from pytest_wfstate.faults.crash.shrink import Shrink
 from pytest_wfstate.faults.disk.models import crash_points
 from pytest_wfstate.faults.disk.states import Counters, CrashedRun, State, distinct_states
-from pytest_wfstate.faults.drive import Steps
+from pytest_wfstate.faults.sync_async import Steps
 from pytest_wfstate.faults.trace.ops import HOME, Ack, Create, Item, Trace, Tree, Write
 from tests.unit.faults.conftest import note_is_kept
 from tests.unit.faults.disk.notes import save_without_fsync, sync, write

@@ -8,7 +8,7 @@ import pytest
 
 from pytest_wfstate import Crash, CrashBug, Disk
 from pytest_wfstate.faults.bounds import PROFILES, Model
-from pytest_wfstate.labs.settings import Settings
+from pytest_wfstate.labs.lab import Settings
 from tests.unit.faults.disk.protocols import PROTOCOLS, Protocol, read
 
 # What may go wrong: a note cannot be read, or an acknowledged one is missing.

@@ -7,8 +7,8 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
+from pytest_wfstate.faults.race.explorer import By
 from pytest_wfstate.faults.race.schedule import Clients, ScheduleRun
-from pytest_wfstate.faults.race.schedules import By
 from pytest_wfstate.faults.race.search import ScheduleSearch
 from pytest_wfstate.faults.race.tasks import Tasks
 from pytest_wfstate.faults.race.threads import Threads

@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 
 from pytest_wfstate import MemoryEffectStore, MemoryPausedStore, samples
+from pytest_wfstate.faults.race.explorer import By
 from pytest_wfstate.faults.race.schedule import PROGRESS, ScheduleStep, steps_taken
-from pytest_wfstate.faults.race.schedules import By
 from pytest_wfstate.faults.race.search import ScheduleSearch
 from pytest_wfstate.faults.race.stop_points import Granularity
 from pytest_wfstate.faults.race.threads import Threads

@@ -14,7 +14,7 @@ import pytest
 
 from pytest_wfstate import Crash, FileEffectStore, FilePausedStore, FileResumeStore, FileRunStore, FileSnapshotStore
 from pytest_wfstate.faults.bounds import Bounds
-from pytest_wfstate.labs.settings import Settings
+from pytest_wfstate.labs.lab import Settings
 from pytest_wfstate.stores.file import journal
 from pytest_wfstate.suites import EffectSuite, PausedSuite, ResumeSuite, RunSuite, SnapshotSuite
 

@@ -8,7 +8,7 @@ import pytest
 
 from pytest_wfstate.engine.driver import NOT_OFFERED
 from pytest_wfstate.errors import Violation
-from pytest_wfstate.faults.source import is_installed, is_users
+from pytest_wfstate.faults.source_lines import is_installed, is_users
 from pytest_wfstate.labs.crash import NotMeasured
 from pytest_wfstate.suites.base import Suite
 from pytest_wfstate.suites.clauses import LEVELS, NOT_APPLICABLE, Clause, clause_of

@@ -11,9 +11,9 @@ import pytest
 
 from pytest_wfstate.faults.bounds import PROFILES, Bounds, Model, NotMeasured
 from pytest_wfstate.faults.disk.home import Home, memory_home, need_real_disk
-from pytest_wfstate.faults.drive import Steps
 from pytest_wfstate.faults.replay_id import ReplayId, TraceChanged
 from pytest_wfstate.faults.result import Result
+from pytest_wfstate.faults.sync_async import Steps
 
 # A failure is shown at the line of the test that asked for it.
 __tracebackhide__ = True

@@ -10,7 +10,6 @@ from typing import Any, Literal, get_args
 
 from pytest_wfstate.faults.bounds import FAILURES, Bounds, CheckFails
 from pytest_wfstate.faults.disk.home import Home
-from pytest_wfstate.faults.drive import Call, Steps
 from pytest_wfstate.faults.race.processes import ClientProcesses
 from pytest_wfstate.faults.race.report import RaceBug, report
 from pytest_wfstate.faults.race.schedule import ClientFailed, Clients, Killed, ScheduleRun, ScheduleStep
@@ -19,6 +18,7 @@ from pytest_wfstate.faults.real_clock import now
 from pytest_wfstate.faults.replay_id import Choices, RaceId, ReplayId, TraceChanged
 from pytest_wfstate.faults.report_text import error_name
 from pytest_wfstate.faults.result import Result
+from pytest_wfstate.faults.sync_async import Call, Steps
 
 # A failure is shown at the line of the test that asked for it.
 __tracebackhide__ = True
