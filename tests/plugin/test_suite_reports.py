@@ -101,7 +101,18 @@ def properties(path: str) -> dict[str, dict[str, str]]:
 def test_junit_has_clause_level_and_result(pytester: pytest.Pytester, workers: tuple[str, ...]) -> None:
     write_suite(pytester, UNSORTED + "\n    remove = None", suite="    level = 'safe'")
     chosen = "paused.list.sorted or paused.save.load or paused.remove.claimed or paused.kill.save or paused.power.save"
-    options = ("-p", "no:asyncio", "-p", "no:anyio", "-o", "junit_family=xunit1", "--junitxml=report.xml", "-k", chosen)
+    options = (
+        "--wfstate-profile=quick",
+        "-p",
+        "no:asyncio",
+        "-p",
+        "no:anyio",
+        "-o",
+        "junit_family=xunit1",
+        "--junitxml=report.xml",
+        "-k",
+        chosen,
+    )
     result = pytester.runpytest_subprocess(*options, *workers)
     reported = properties(str(pytester.path / "report.xml"))
     results = {
@@ -133,7 +144,7 @@ KILLED = "wfstate(contract='snapshots', fault='kill')"
 
 def test_all_suites_pass_in_two_processes_without_a_plugin_for_async_tests(pytester: pytest.Pytester) -> None:
     pytester.makepyfile(ALL)
-    options = ("-n", "2", "-p", "no:asyncio", "-p", "no:anyio", "-m", f"{CORE} or {KILLED}")
+    options = ("-n", "2", "--wfstate-profile=quick", "-p", "no:asyncio", "-p", "no:anyio", "-m", f"{CORE} or {KILLED}")
     result = pytester.runpytest_subprocess(*options)
     assert set(result.parseoutcomes()) == {"passed"}
     result.stdout.fnmatch_lines(["wfstate: TestSnapshots: core 9/9, safe */*"])
@@ -217,7 +228,7 @@ def test_a_retry_of_the_suite_is_reported(pytester: pytest.Pytester, run: Run) -
             raise
 """
     write_suite(pytester, gives_up)
-    run("-k", "paused.errors.save").stdout.fnmatch_lines(
+    run("--wfstate-profile=quick", "-k", "paused.errors.save").stdout.fnmatch_lines(
         ["*the workload * the store raised OSError; the suite retried the call and it succeeded"]
     )
 
@@ -225,7 +236,7 @@ def test_a_retry_of_the_suite_is_reported(pytester: pytest.Pytester, run: Run) -
 def test_the_report_of_a_violation_is_the_golden_one(pytester: pytest.Pytester, run: Run) -> None:
     """A script and a crash: the clause, the smallest case, what was expected, the line, the replay."""
     pytester.path.joinpath("test_mine.py").write_text(NEW + TESTED)
-    shown = run("-k", "paused.ids.never-collide or paused.kill.save").stdout.str()
+    shown = run("--wfstate-profile=quick", "-k", "paused.ids.never-collide or paused.kill.save").stdout.str()
     report = re.search(r"= FAILURES =+\n(.*?)wfstate: ", shown, re.DOTALL)
     assert report, shown
     assert re.sub(r"in \d+\.\d+ s", "in 0.00 s", report[1]) == GOLDEN.read_text()

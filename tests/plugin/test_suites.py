@@ -42,6 +42,7 @@ class TestRows(PausedSuite):
         return PausedWorkflow(run_id=row.id, **{"prompt": "forgotten", **row.data})
 """
 FORGET = 'data.pop("prompt")'
+QUICK = ("--wfstate-profile=quick",)
 NORMALISE = '    def normalise(self, record):\n        return record.model_copy(update={"prompt": ""})\n'
 
 
@@ -104,12 +105,14 @@ def test_a_clause_of_a_method_that_is_not_offered_is_skipped(
 def test_a_read_that_is_not_offered_is_left_out_of_scripts(pytester: pytest.Pytester, run: Run) -> None:
     """A store without `list` is still asked whether what was saved can be loaded."""
     write_suite(pytester, "    list = None")
-    assert run("-k", "paused.save.load or paused.claim.takes or paused.kill.save").parseoutcomes()["passed"] == 3
+    assert (
+        run(*QUICK, "-k", "paused.save.load or paused.claim.takes or paused.kill.save").parseoutcomes()["passed"] == 3
+    )
 
 
 def test_a_scenario_that_needs_what_is_not_offered_is_left_out(pytester: pytest.Pytester, run: Run) -> None:
     write_suite(pytester, "    claim = None")
-    assert run("-k", "paused.kill.save or paused.kill.claim").parseoutcomes() == {
+    assert run(*QUICK, "-k", "paused.kill.save or paused.kill.claim").parseoutcomes() == {
         "passed": 1,
         "skipped": 1,
         "deselected": 102 - 1,
@@ -159,7 +162,7 @@ def test_all_were_closed():
 def test_a_store_and_its_open_may_be_async(pytester: pytest.Pytester, run: Run) -> None:
     """There is no plugin for async tests in this run."""
     pytester.makepyfile(ASYNC)
-    result = run("-m", f"{CORE} or wfstate(fault='kill') or not wfstate")
+    result = run(*QUICK, "-m", f"{CORE} or wfstate(fault='kill') or not wfstate")
     assert set(result.parseoutcomes()) == {"passed", "deselected"}
 
 
@@ -207,7 +210,10 @@ def test_a_home_is_empty_and_has_a_name_of_its_own(pytester: pytest.Pytester, ru
 
 def test_a_home_in_the_crash_lab_has_such_a_name_too(pytester: pytest.Pytester, run: Run) -> None:
     write_suite(pytester, suite=HOMES.replace("assert not list(home.iterdir())", "pass"))
-    assert set(run("-k", "paused.kill.save or paused.errors.remove").parseoutcomes()) == {"passed", "deselected"}
+    assert set(run(*QUICK, "-k", "paused.kill.save or paused.errors.remove").parseoutcomes()) == {
+        "passed",
+        "deselected",
+    }
 
 
 def test_variants_of_a_store_come_from_a_fixture(pytester: pytest.Pytester, run: Run) -> None:
@@ -219,7 +225,7 @@ def test_variants_of_a_store_come_from_a_fixture(pytester: pytest.Pytester, run:
         return FilePausedStore(home, durability=self.chosen)
 """
     write_suite(pytester, suite=variants)
-    result = run("-k", "paused.save.load or paused.power.save", "-v")
+    result = run(*QUICK, "-k", "paused.save.load or paused.power.save", "-v")
     result.stdout.fnmatch_lines(
         [
             "*::test_save_load[[]power[]] PASSED*",

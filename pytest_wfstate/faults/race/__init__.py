@@ -1,1 +1,5 @@
-"""Run clients against each other: in every schedule within a bound, or all at once."""
+"""Run clients against each other: in every schedule within a bound, or all at once.
+
+Start with `explorer.RaceExplorer`. Clients are `processes`, `threads` or `tasks`; `search` picks schedules,
+`conflicts` prunes them. `storm.Storm` runs real processes side by side.
+"""
