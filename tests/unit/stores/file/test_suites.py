@@ -20,9 +20,10 @@ from pytest_wfstate.suites import EffectSuite, PausedSuite, ResumeSuite, RunSuit
 
 
 @pytest.fixture
-def _wfstate_crash() -> Iterator[Crash]:
+def _wfstate_crash(request: pytest.FixtureRequest) -> Iterator[Crash]:
     """A lab whose bound is not time, so that it checks the same disks on a slow machine."""
-    lab = Crash(Settings(bounds=Bounds(1500, float("inf"), samples=1), home=f"h{uuid.uuid4().hex[:15]}"))
+    bounds = Bounds(request.cls.states, float("inf"), samples=1)
+    lab = Crash(Settings(bounds=bounds, home=f"h{uuid.uuid4().hex[:15]}"))
     yield lab
     lab.close()
 
@@ -31,6 +32,7 @@ class InNewFolder:
     """Opens a store in a folder that does not exist yet."""
 
     crashes_recovery: ClassVar[bool] = True
+    states: ClassVar[int] = 500
     store: type[Any]
 
     @pytest.fixture(autouse=True)
@@ -42,6 +44,7 @@ class InNewFolder:
 
 
 class TestEffects(InNewFolder, EffectSuite):
+    states = 1500  # as many as it takes to find a torn line that an append does not cut off
     store = FileEffectStore
 
 
