@@ -1,7 +1,7 @@
 """The errors of this package.
 
 Every error is a `WfstateError` and also the builtin exception that fits it, so that code which does not know this
-package can still catch it. Its `__module__` is the package, where users import it from.
+package can still catch it.
 """
 
 from __future__ import annotations
@@ -29,17 +29,18 @@ class WfstateError(Exception):
 
     __module__ = "pytest_wfstate"
 
+    def __init_subclass__(cls, *, public: bool = True) -> None:
+        """Have a public error of this package shown, and pickled, by the name that users import it by."""
+        if public and cls.__module__.startswith("pytest_wfstate."):
+            cls.__module__ = "pytest_wfstate"
+
 
 class InvalidId(WfstateError, ValueError):
     """An id that every store rejects: empty, too long, not text, or text that cannot be encoded."""
 
-    __module__ = "pytest_wfstate"
-
 
 class NotFound(WfstateError, LookupError):
     """The call needs a record that does not exist."""
-
-    __module__ = "pytest_wfstate"
 
 
 class CorruptRecord(WfstateError, ValueError):
@@ -47,8 +48,6 @@ class CorruptRecord(WfstateError, ValueError):
 
     `where` names the file, row or key that holds it.
     """
-
-    __module__ = "pytest_wfstate"
 
     def __init__(self, where: object, reason: str) -> None:
         super().__init__(
@@ -65,43 +64,29 @@ class CorruptRecord(WfstateError, ValueError):
 class CannotLock(WfstateError, OSError):
     """The file system or the operating system cannot lock a folder."""
 
-    __module__ = "pytest_wfstate"
-
 
 class LoopDeadlock(WfstateError, RuntimeError):
     """A blocking call would wait for the thread that makes it."""
-
-    __module__ = "pytest_wfstate"
 
 
 class MissingExtra(WfstateError, ImportError):
     """A store needs a package that only an extra of pytest-wfstate installs."""
 
-    __module__ = "pytest_wfstate"
-
 
 class LostConnection(WfstateError, ConnectionError):
     """The server of a store cannot be reached, or was lost during a call; the message says what changed."""
-
-    __module__ = "pytest_wfstate"
 
 
 class UnusableDatabase(WfstateError, ValueError):
     """A database that cannot hold a store."""
 
-    __module__ = "pytest_wfstate"
-
 
 class NewerSchema(WfstateError, RuntimeError):
     """The tables of a store were created by a later release, and this one might misread them."""
 
-    __module__ = "pytest_wfstate"
-
 
 class Violation(WfstateError, AssertionError):
     """A store breaks its contract, or a disk or a schedule fails the check. The text is the report."""
-
-    __module__ = "pytest_wfstate"
 
     def __init__(self, text: str, replay_id: str = "") -> None:
         super().__init__(text)
@@ -111,16 +96,10 @@ class Violation(WfstateError, AssertionError):
 class StoreTimeout(WfstateError, TimeoutError):
     """A store's method did not return in time."""
 
-    __module__ = "pytest_wfstate"
-
 
 class AdapterError(WfstateError, RuntimeError):
     """`encode` or `decode` of a suite raised an error, so the store could not be judged."""
 
-    __module__ = "pytest_wfstate"
-
 
 class InvalidSetting(WfstateError, ValueError):
     """An attribute of a suite has an invalid value."""
-
-    __module__ = "pytest_wfstate"

@@ -26,7 +26,7 @@ from pytest_wfstate.suites.clauses import LEVELS, MEDIA
 _PASSWORD = re.compile(r"(://[^:/@]*:)[^/@]*@")
 
 
-class Unusable(WfstateError, ValueError):
+class Unusable(WfstateError, ValueError, public=False):
     """The arguments on the command line do not make sense."""
 
 

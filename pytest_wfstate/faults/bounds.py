@@ -30,13 +30,9 @@ MOST_LOSSES = 4096
 class NotMeasured(WfstateError, AssertionError):
     """The lab could not see enough for a verdict: neither a pass nor a violation."""
 
-    __module__ = "pytest_wfstate"
-
 
 class CheckFails(WfstateError, AssertionError):
     """The check fails even on the disk of a run that nothing interrupted."""
-
-    __module__ = "pytest_wfstate"
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -40,14 +40,12 @@ def death_of(client: int) -> int:
     return -1 - client
 
 
-class NoReplayId(WfstateError, ValueError):
+class NoReplayId(WfstateError, ValueError, public=False):
     """A text is not a replay id."""
 
 
 class TraceChanged(WfstateError, LookupError):
     """The run differs from the one that the replay id was made for."""
-
-    __module__ = "pytest_wfstate"
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

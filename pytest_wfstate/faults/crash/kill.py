@@ -28,8 +28,6 @@ __tracebackhide__ = True
 class NeverReached(WfstateError, AssertionError):
     """The workload ended, or took too long, without reaching the point where it was to die."""
 
-    __module__ = "pytest_wfstate"
-
 
 def kill(workload: Callable[..., Any], point: Point, home: Home, worlds: Worlds, timeout: float) -> Disk:
     """Run `workload` in a child that dies at `point`, and return the disk that it leaves.

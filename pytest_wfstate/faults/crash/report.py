@@ -20,13 +20,9 @@ REPLAYED = "This is one disk, replayed."
 class CrashBug(Violation):
     """A crash can leave a disk that fails the check. The text is the report."""
 
-    __module__ = "pytest_wfstate"
-
 
 class ErrorBug(Violation):
     """An I/O error can leave a disk that fails the check. The text is the report."""
-
-    __module__ = "pytest_wfstate"
 
 
 def report(

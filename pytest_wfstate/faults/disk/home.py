@@ -21,8 +21,6 @@ __tracebackhide__ = True
 class NoRealDisk(WfstateError, RuntimeError):
     """The test runs on the file system of pyfakefs, not on a real disk."""
 
-    __module__ = "pytest_wfstate"
-
 
 class Disk:
     """The disk after a crash, and what the outside knows: the argument of a check."""

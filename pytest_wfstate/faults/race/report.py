@@ -17,8 +17,6 @@ _OFTEN = 4  # repetitions from which on they are shown once
 class RaceBug(Violation):
     """Concurrent clients can produce an outcome that fails the check. The text is the report."""
 
-    __module__ = "pytest_wfstate"
-
 
 def report(
     schedule: ScheduleRun,

@@ -18,7 +18,7 @@ from pytest_wfstate.faults.race.stop_points import StopPoint, StopPoints
 from pytest_wfstate.faults.race.thread_scheduler import current
 
 
-class CannotStep(WfstateError, RuntimeError):
+class CannotStep(WfstateError, RuntimeError, public=False):
     """Python offers no free way to step through code."""
 
 

@@ -59,7 +59,7 @@ _rebinding = Rebinding()  # shared by all recorders: scanning the loaded modules
 _entering = threading.Lock()
 
 
-class AlreadyRecording(WfstateError, RuntimeError):
+class AlreadyRecording(WfstateError, RuntimeError, public=False):
     """Another recorder is active in this process, and there can be only one."""
 
 

@@ -31,8 +31,6 @@ _PATIENCE = 60.0
 class CannotStart(WfstateError, OSError):
     """A server is installed, but does not start."""
 
-    __module__ = "pytest_wfstate"
-
 
 class Server:
     """A server that the tests own, on loopback, with all its data in a temporary folder.

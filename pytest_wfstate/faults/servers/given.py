@@ -10,8 +10,6 @@ from pytest_wfstate.errors import WfstateError
 class NotOurs(WfstateError, AttributeError):
     """The server was given by its URL, so the tests cannot stop it."""
 
-    __module__ = "pytest_wfstate"
-
 
 class GivenServer:
     """A server that was given by its URL. It has no `kill`, `restart` or `stop`."""

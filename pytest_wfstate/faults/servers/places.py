@@ -18,8 +18,6 @@ _NOWHERE = Path("/nowhere")
 class NoServer(WfstateError, FileNotFoundError):
     """No server is installed in any place that was searched."""
 
-    __module__ = "pytest_wfstate"
-
 
 class ProgramFolder(NamedTuple):
     """A folder of programs, and the wheel that contains it, if any."""

@@ -20,8 +20,6 @@ _LOCKS = (type(threading.Lock()), type(threading.RLock()), threading.Condition, 
 class CannotCopy(WfstateError, TypeError):
     """The state of a world cannot be copied."""
 
-    __module__ = "pytest_wfstate"
-
 
 class WorldState:
     """Saves and restores the state of an object: by `save` and `load` if given, else by copying what it holds.
