@@ -13,7 +13,6 @@ import inspect
 from collections.abc import Callable, Coroutine, Generator
 from typing import Any, ParamSpec, TypeVar
 
-# A failure is shown at the line of the test that asked for it.
 __tracebackhide__ = True
 
 P = ParamSpec("P")

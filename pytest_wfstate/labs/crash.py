@@ -23,7 +23,6 @@ from pytest_wfstate.faults.world.state import CannotCopy
 from pytest_wfstate.faults.world.world import Worlds
 from pytest_wfstate.labs.lab import Lab, Settings, Unmeasured, need_known
 
-# A failure is shown at the line of the test that asked for it.
 __tracebackhide__ = True
 
 __all__ = [

@@ -15,7 +15,6 @@ from pytest_wfstate.faults.replay_id import ReplayId, TraceChanged
 from pytest_wfstate.faults.result import Result
 from pytest_wfstate.faults.sync_async import Steps
 
-# A failure is shown at the line of the test that asked for it.
 __tracebackhide__ = True
 
 Unmeasured = Literal["fail", "skip"]

@@ -18,7 +18,6 @@ from pytest_wfstate.faults.disk.states import CrashedRun, State
 from pytest_wfstate.faults.report_text import error_name
 from pytest_wfstate.faults.sync_async import Steps, call
 
-# A failure is shown at the line of the test that asked for it.
 __tracebackhide__ = True
 
 

@@ -21,7 +21,6 @@ from pytest_wfstate.faults.sync_async import Steps
 from pytest_wfstate.faults.trace.describe import describe
 from pytest_wfstate.faults.trace.ops import OPS, Trace
 
-# A failure is shown at the line of the test that asked for it.
 __tracebackhide__ = True
 
 

@@ -36,7 +36,6 @@ from pytest_wfstate.faults.source_lines import SourceLine, causing_line
 from pytest_wfstate.faults.sync_async import Steps
 from pytest_wfstate.faults.trace.ops import Fsync
 
-# A failure is shown at the line of the test that asked for it.
 __tracebackhide__ = True
 
 ERRORS = ("ENOSPC", "EIO", "short")

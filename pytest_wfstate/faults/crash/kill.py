@@ -21,7 +21,6 @@ from pytest_wfstate.faults.sync_async import call
 from pytest_wfstate.faults.world.remote import TIMEOUT, Message, WorldClient, WorldServer
 from pytest_wfstate.faults.world.world import WorldMethod, Worlds
 
-# A failure is shown at the line of the test that asked for it.
 __tracebackhide__ = True
 
 

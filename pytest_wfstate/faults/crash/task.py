@@ -18,7 +18,6 @@ from pytest_wfstate.faults.result import Result, count
 from pytest_wfstate.faults.sync_async import Steps
 from pytest_wfstate.faults.world.world import Worlds
 
-# A failure is shown at the line of the test that asked for it.
 __tracebackhide__ = True
 
 _GRACE = 0.2  # seconds for the threads of a workload to end after it has

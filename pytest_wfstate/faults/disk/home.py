@@ -14,7 +14,6 @@ from typing import Any
 from pytest_wfstate.errors import WfstateError
 from pytest_wfstate.faults.folders import Content, memory_folder, read_content, remove
 
-# A failure is shown at the line of the test that asked for it.
 __tracebackhide__ = True
 
 

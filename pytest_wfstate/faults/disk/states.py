@@ -18,7 +18,6 @@ from pytest_wfstate.faults.source_lines import SourceLine
 from pytest_wfstate.faults.trace.log import OUTSIDE
 from pytest_wfstate.faults.trace.ops import HOME, OPS, PAGE, Ack, Effect, Item, Node, Trace, Tree, Write
 
-# A failure is shown at the line of the test that asked for it.
 __tracebackhide__ = True
 
 Held = tuple[Content, Mapping[str, str]]

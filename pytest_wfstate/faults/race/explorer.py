@@ -20,7 +20,6 @@ from pytest_wfstate.faults.report_text import error_name
 from pytest_wfstate.faults.result import Result
 from pytest_wfstate.faults.sync_async import Call, Steps
 
-# A failure is shown at the line of the test that asked for it.
 __tracebackhide__ = True
 
 By = Literal["line", "opcode", "await"]
