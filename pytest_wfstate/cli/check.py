@@ -1,4 +1,4 @@
-"""`wfstate check`: finds the stores that were named, holds them to their contracts, and prints a scorecard."""
+"""`wfstate check`: finds the stores that were named, checks them against their contracts, and prints a scorecard."""
 
 from __future__ import annotations
 
@@ -95,7 +95,8 @@ def _source(target: str, suite: str, contract: str | None) -> SuiteSource:
         return _own(target, suite, contract)
     if name not in shipped():
         raise Unusable(
-            f"there is no store {name!r}. This package has: {', '.join(shipped())}. "
+            f"there is no store {name!r}. A name is CONTRACT.BACKEND, such as paused.file (contracts: "
+            f"{', '.join(SUITES)}; backends: {', '.join(BACKENDS)}). "
             "For a store of your own, give package.module:factory --contract CONTRACT."
         )
     own, backend = name.split(".")

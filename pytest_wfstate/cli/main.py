@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pytest_wfstate.cli import check, clauses, zoo
 
 _COMMANDS = {
-    "check": (check, "hold stores to their contracts, and print a scorecard"),
+    "check": (check, "check stores against their contracts, and print a scorecard"),
     "clauses": (clauses, "list the promises of the contracts"),
     "zoo": (zoo, "show known-bad stores and the clauses that catch them"),
 }
@@ -18,7 +18,7 @@ _COMMANDS = {
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command. Return 0 if all is well, 1 if a store breaks a promise, 2 if the command makes no sense."""
     parser = argparse.ArgumentParser(
-        prog="wfstate", description="Hold the stores of durable agents to what they promise."
+        prog="wfstate", description="Check that the stores of durable agents keep their promises."
     )
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     for name, (command, summary) in _COMMANDS.items():

@@ -50,7 +50,7 @@ def disk_lines(content: Content, links: Mapping[str, str]) -> list[str]:
             lines.append(f"{path} -> {shown(data)}")
         else:
             zeros = ", all zeros" if data and not data.strip(b"\0") else ""
-            lines.append(f"{path}: {len(data):,} bytes{zeros}")
+            lines.append(f"{path}: {len(data):,} byte{'' if len(data) == 1 else 's'}{zeros}")
     hidden = len(lines) - _MOST_FILES
     return [*lines[:_MOST_FILES], f"and {hidden} more"] if hidden > 0 else lines or ["nothing"]
 

@@ -23,7 +23,7 @@ States = tuple[ReferenceState, ...]
 
 
 class Judge:
-    """Holds stores to one reference.
+    """Judges stores by one reference.
 
     One that `remembers` its steps judges the same calls on many disks: it asks the reference about each of them once.
     """

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
@@ -27,6 +28,7 @@ _WIDTH = 72  # of a value
 _ORDERS = 3  # that are shown of all that were tried
 _LAST = 4  # calls of an order, or before those that are shown
 _AROUND = 16  # calls that ran with those that contradict each other
+_LENGTH = re.compile(r" \([\d,]+ characters\)$")  # of an elided value
 
 # For each record, the sample to compare it with, and the fields that the sample takes first.
 _SAMPLES: dict[type[Record], tuple[Callable[..., Record], tuple[str, ...]]] = {
@@ -109,7 +111,8 @@ def _dead_end(order: Sequence[Entry], wrong: Entry, model: ReferenceModel) -> st
 def _alternative(outcome: Outcome, first: Outcome) -> str:
     """Format an expected outcome, so that it differs from the first one even where both are elided."""
     text = outcome_in_words(outcome)
-    differences = _difference([first], outcome) if outcome != first and text == outcome_in_words(first) else []
+    looks_equal = _LENGTH.sub("", text) == _LENGTH.sub("", outcome_in_words(first))
+    differences = _difference([first], outcome) if outcome != first and looks_equal else []
     return f"the same, but {differences[0]}" if differences else text
 
 

@@ -13,7 +13,7 @@ import pytest
 _MOST_LINES = 8
 """More suites than this share one line."""
 
-_COUNTED = {"states": ("workload", "state"), "schedules": ("race", "schedule"), "calls": ("storm", "call")}
+_COUNTED = {"states": ("workload", "disk"), "schedules": ("race", "schedule"), "calls": ("storm", "call")}
 """For each counter of an exploration: what was explored, and what was counted in it."""
 
 Properties = list[tuple[str, Any]]
@@ -100,7 +100,7 @@ def summary(properties: Properties) -> str:
     seconds = sum(float(value) for key, value in properties if key == "wfstate_seconds")
     states = sum(int(value) for key, value in properties if key == "wfstate_states")
     if seconds and states:
-        parts.append(f"{states / seconds:,.0f} states/s")
+        parts.append(f"{states / seconds:,.0f} disks/s")
     return ", ".join(parts)
 
 

@@ -26,7 +26,7 @@ __tracebackhide__ = True
 
 
 class Suite:
-    """Holds a store to a contract. Subclass the suite of one contract, and write `open`.
+    """Checks a store against a contract. Subclass the suite of one contract, and write `open`.
 
     A clause of the contract is a test method. Override what comes first here, up to `corrupt`, and nothing else.
     """
@@ -38,7 +38,7 @@ class Suite:
     url: str
     """Where `open` should connect to: a proxy before the server, which can cut connections."""
     level: ClassVar[Level] = "hardened"
-    """The highest level of clauses that the store is held to."""
+    """The highest level of clauses to check."""
     known_failures: ClassVar[Mapping[str, str]] = {}
     """Clauses that the store is known to break, by id, each with the reason. One that passes is an error."""
     crashes_recovery: ClassVar[bool] = False

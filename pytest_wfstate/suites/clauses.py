@@ -1,4 +1,4 @@
-"""Clauses: the promises of a contract, each with an id, a level, a sentence, and the test that holds a store to it.
+"""Clauses: the promises of a contract, each with an id, a level, a sentence, and the test that checks it.
 
 Reports, `-k`, the documentation and `known_failures` use the id. It follows from the name of the test:
 `test_claim_one_winner` of the paused contract is `paused.claim.one-winner`.

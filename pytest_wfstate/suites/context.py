@@ -188,6 +188,8 @@ class ClauseContext:
                 pytest.fail(f"open() raises {kind}: see the first failure of this class", pytrace=False)
             self.facts.fails_to_open |= not self.facts.has_opened
             raise
+        if store is None:
+            pytest.fail(f"{type(self.suite).__name__}.open() returned None. It must return the store.", pytrace=False)
         self.facts.has_opened = True
         return store
 

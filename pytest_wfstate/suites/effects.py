@@ -54,7 +54,7 @@ NO_TARGET = samples.effect("none", target=None)
 
 
 class EffectSuite(Suite):
-    """Holds a store to the effects contract."""
+    """Checks a store against the effects contract."""
 
     contract = EFFECTS
     values = {

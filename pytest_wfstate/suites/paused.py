@@ -46,7 +46,7 @@ OBSERVE = PAUSED.observe(["a", "b"])
 
 
 class PausedSuite(Suite):
-    """Holds a store to the paused contract."""
+    """Checks a store against the paused contract."""
 
     contract = PAUSED
     values = {

@@ -37,7 +37,7 @@ LONG = save("a", 1, scope_snapshot={"messages": ["word " * 20] * 100})
 
 
 class ResumeSuite(Suite):
-    """Holds a store to the resume contract."""
+    """Checks a store against the resume contract."""
 
     contract = RESUME
     values = {

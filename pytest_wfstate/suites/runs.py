@@ -75,7 +75,7 @@ def _invalid(number: float) -> list[Call]:
 
 
 class RunSuite(Suite):
-    """Holds a store to the runs contract."""
+    """Checks a store against the runs contract."""
 
     contract = RUNS
     values: ClassVar[Mapping[str, Sequence[Call]]] = {

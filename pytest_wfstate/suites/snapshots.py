@@ -68,7 +68,7 @@ def _last(made: Sequence[str]) -> list[Call]:
 
 
 class SnapshotSuite(Suite):
-    """Holds a store to the snapshots contract."""
+    """Checks a store against the snapshots contract."""
 
     contract = SNAPSHOTS
     values: ClassVar[Mapping[str, Sequence[Call]]] = {

@@ -84,9 +84,16 @@ def test_open_that_raises_is_shown_in_full_once(pytester: pytest.Pytester, run: 
     assert result.outlines.count(text) == number - 1
 
 
-def test_a_suite_without_open_says_so(pytester: pytest.Pytester, run: Run) -> None:
-    pytester.makepyfile("from pytest_wfstate.suites import PausedSuite\nclass TestStore(PausedSuite): pass")
-    run("-k", "paused.save.load").stdout.fnmatch_lines(["E*TestStore has no method open(self, home). Write one*"])
+@pytest.mark.parametrize(
+    ("body", "line"),
+    [
+        ("pass", "E*TestStore has no method open(self, home). Write one*"),
+        ("def open(self, home): pass", "TestStore.open() returned None. It must return the store."),
+    ],
+)
+def test_a_suite_that_opens_nothing_says_so(pytester: pytest.Pytester, run: Run, body: str, line: str) -> None:
+    pytester.makepyfile(f"from pytest_wfstate.suites import PausedSuite\nclass TestStore(PausedSuite):\n    {body}")
+    run("-k", "paused.save.load").stdout.fnmatch_lines([line])
 
 
 def properties(path: str) -> dict[str, dict[str, str]]:

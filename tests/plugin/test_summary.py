@@ -24,11 +24,11 @@ class TestSummary:
         result = run()
         result.assert_outcomes(passed=1, failed=2)
         (line,) = [line for line in result.outlines if line.startswith("wfstate: 3")]
-        assert re.fullmatch(r"wfstate: 3 workloads, \d+ states, 1 violation, 1 not measured, [\d,]+ states/s", line)
+        assert re.fullmatch(r"wfstate: 3 workloads, \d+ disks, 1 violation, 1 not measured, [\d,]+ disks/s", line)
 
     def test_a_swallowed_io_error_is_a_violation(self, pytester: pytest.Pytester, run: Run) -> None:
         pytester.makepyfile(CARELESS)
-        assert "1 workload, 3 states, 1 violation, 0 not measured" in run().stdout.str()
+        assert "1 workload, 3 disks, 1 violation, 0 not measured" in run().stdout.str()
 
     def test_is_not_there_without_explorations(self, pytester: pytest.Pytester, run: Run) -> None:
         pytester.makepyfile("def test_it(crash): pass")
@@ -43,7 +43,7 @@ class TestSummary:
         result.stdout.fnmatch_lines(
             [
                 "wfstate: backends memory, file; profile default; model posix",
-                "wfstate: 3 workloads, * states, 1 violation, 1 not measured, * states/s",
+                "wfstate: 3 workloads, * disks, 1 violation, 1 not measured, * disks/s",
             ]
         )
         assert result.stdout.str().count("wfstate: 3 workloads") == 1

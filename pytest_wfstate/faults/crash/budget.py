@@ -23,7 +23,7 @@ class Budget:
         """Recoveries or runs that are still to be done."""
 
     def start(self) -> None:
-        """Start the clock of the bounds: how long the run of the workload took was not for the lab to choose."""
+        """Start the clock of the bounds: the run of the workload does not count."""
         self._exploring_since = now()
 
     def allows_more(self, share: float = 1) -> bool:

@@ -48,7 +48,7 @@ def report(
 
 
 def where_it_died(state: State) -> str:
-    """Return in a few describer what happened: where the crash was, or what failed."""
+    """Return in a few words what happened: where the crash was, or what failed."""
     first, injected = state.run.first, state.run.injected
     if state.run.ended:
         return injected.what if injected else "nothing failed"

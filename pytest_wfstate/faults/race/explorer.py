@@ -64,10 +64,11 @@ class RaceResult(Result):
     """Schedules that were not run, because each is equivalent to one that was."""
 
     def __str__(self) -> str:
+        schedules = "1 schedule" if self.tried == 1 else f"{self.tried:,} schedules"
         bound = "1 preemption" if self.preemptions == 1 else f"{self.preemptions} preemptions"
         skipped = f", at least {self.skipped:,} skipped" if self.skipped else ""
         return (
-            f"checked {self.tried:,} schedules of {self.clients} clients (at most {bound}); "
+            f"checked {schedules} of {self.clients} clients (at most {bound}); "
             f"{self.pruned:,} equivalent ones pruned{skipped}, in {self.seconds:.2f} s"
         )
 

@@ -5,6 +5,7 @@ Each stops before a file operation below home when its allowance is used up, and
 
 from __future__ import annotations
 
+import collections
 import contextlib
 import multiprocessing.connection as connection
 import os
@@ -118,7 +119,7 @@ class _ProcessSchedule:
         self._timeout = timeout
         self._lines = lines
         self._killable = killable
-        self._started: set[int] = set()
+        self._made: collections.Counter[int] = collections.Counter()
         self._left = set(processes)
         self._blocked: dict[int, Access] = {}
         self._asleep: set[int] = set()
@@ -176,7 +177,7 @@ class _ProcessSchedule:
             self._left.discard(client)
             self._run.results[client] = message.result
             self._run.unseen += message.unseen
-        elif len(message.attempts) >= MAX_STEPS:
+        if client in self._left and self._made[client] >= MAX_STEPS:
             raise Stuck(f"client {client + 1} made {MAX_STEPS:,} file operations without finishing")
         self._wakeups = self._wakeups if message.reason == "asleep" else 0
 
@@ -194,7 +195,7 @@ class _ProcessSchedule:
         self._run.steps.append(step)
         self._run.choices.append(choice)
         self._run.enabled.append(enabled)
-        self._started.add(step.client)
+        self._made[step.client] += 1
 
     def _candidates(self, step: ScheduleStep, enabled: tuple[int, ...]) -> tuple[int, ...]:
         """Return the clients whose death before a step matters: those that just changed or acknowledged something.
@@ -206,7 +207,7 @@ class _ProcessSchedule:
         if not run.choices or any(choice < 0 for choice in run.choices):
             return ()
         if any(earlier.access.kind == "try lock" for earlier in run.steps):
-            return tuple(sorted(self._started & self._left))
+            return tuple(sorted(self._made.keys() & self._left))
         last = run.choices[-1]
         acked = step.acked if step.client == last else len(run.acked[last])
         has_changed = any(kind != "lock" for kind, _, _ in run.steps[-1].access.writes) or acked > run.steps[-1].acked

@@ -7,7 +7,7 @@ from typing import Any
 
 from pytest_wfstate.errors import Violation
 from pytest_wfstate.faults.folders import Content
-from pytest_wfstate.faults.race.schedule import ClientFailed, Killed, ScheduleRun, ScheduleStep, preemptions
+from pytest_wfstate.faults.race.schedule import Access, ClientFailed, Killed, ScheduleRun, ScheduleStep, preemptions
 from pytest_wfstate.faults.report_text import closing, disk_lines, error_lines, paragraph, short, shortened, shown
 
 _WIDEST = 54  # characters of a column
@@ -27,7 +27,7 @@ def report(
     replay: tuple[str, str] | None,
 ) -> str:
     """Format the report; `disk` is what is on the disk, if there is one, `replay` the test and the replay id."""
-    lines = [_headline(schedule), "", *table(schedule), ""]
+    lines = [_headline(schedule), "", *([*table(schedule), ""] if schedule.steps else [])]
     for client, result in sorted(schedule.results.items()):
         lines += paragraph(f"client {client + 1}", _describe_result(result))
     if disk:
@@ -53,12 +53,12 @@ def table(schedule: ScheduleRun) -> list[str]:
     for row, (owner, cell) in enumerate(cells, 1):
         columns = (f"{cell if client == owner else '':{widths[client]}}" for client in clients)
         rows.append([f"{row:{number}}", *columns])
-    period, times = _repeated([str(step) for step in schedule.steps])
+    period, times = _repeated([(step.client, step.access) for step in schedule.steps])
     shown = [f"  {'  '.join(row)}".rstrip() for row in rows[: len(rows) - period * (times - 1)]]
     return [*shown, *([f"  ... repeated {times - 1:,} more times"] if period else []), *formatter.code()]
 
 
-def _repeated(rows: list[str]) -> tuple[int, int]:
+def _repeated(rows: list[tuple[int, Access]]) -> tuple[int, int]:
     """Find the rows that repeat at the end: how many they are, and how often they repeat."""
     for period in range(1, len(rows) // _OFTEN + 1):
         times = 1

@@ -202,6 +202,14 @@ class TestSleep:
         (run, _), *_ = explored(home, waiting, preemptions=0)
         assert run.stuck == "livelock: client 1 keeps retrying (sleep)"
 
+    def test_clients_that_wake_each_other_do_not_run_for_ever(self, home: Home) -> None:
+        def waiting(home: Path) -> None:
+            while not (home / "door").exists():
+                time.sleep(60)
+
+        (run, _), *_ = explored(home, waiting, waiting, preemptions=0)
+        assert run.stuck == "client 1 made 10,000 file operations without finishing"
+
 
 class TestDiverged:
     def test_a_schedule_that_cannot_be_followed_diverges(self, home: Home) -> None:
