@@ -27,6 +27,24 @@ def test_a_wrong_refusal_is_shown_with_its_line(pytester: pytest.Pytester, run: 
     )
 
 
+def test_what_fails_without_a_crash_is_not_blamed_on_one(pytester: pytest.Pytester, run: Run) -> None:
+    body = "    def save(self, state): return None if self.load(state.run_id) else super().save(state)"
+    write_suite(pytester, body)
+    run("-k", "paused.power.remove").stdout.fnmatch_lines(
+        ["NOT_MEASURED. The store violates its contract even without a fault. Fix this first:"]
+    )
+
+
+def test_each_class_shows_why_its_store_cannot_be_opened(pytester: pytest.Pytester, run: Run) -> None:
+    write_suite(
+        pytester,
+        suite="class TestOne(TestStore):\n    def open(self, home): raise OSError('no one')\n"
+        "class TestTwo(TestStore):\n    def open(self, home): raise OSError('no two')",
+    )
+    result = run("-k", "load_missing and not TestStore")
+    result.stdout.fnmatch_lines(["E   OSError: no one", "E   OSError: no two"])
+
+
 def test_an_error_is_shown_at_its_line_after_the_calls_before_it(pytester: pytest.Pytester, run: Run) -> None:
     write_suite(pytester, "    def complete(self, run_id): raise OSError(5, 'no disk')")
     result = run("-k", "paused.complete.ends")

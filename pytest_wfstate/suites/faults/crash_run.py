@@ -105,7 +105,7 @@ class CrashRun:
                     script.judge(handles, FIRST, call, outcome)
                 script.run(handles, [RESTART])
                 self._reads = [call for call in self._contract.observe(IDS) if script.offers(handles, call)]
-                script.run(handles, [self._scenario.calls[-1 if calls else 0], *(self._scenario.then or ())])
+                script.run(handles, self._next_calls(len(calls)))
                 self._afterwards = [call for call in self._afterwards if script.offers(handles, call)]
                 generated = self._reads_of(script.timeline.generated_ids)
                 script.run(handles, [RESTART, *self._reads, *generated])
@@ -206,9 +206,12 @@ class CrashRun:
     def _plan(self, outcomes: Sequence[Outcome]) -> list[Call]:
         """Return what a process does that starts after a crash: read, retry what was in flight, and continue."""
         done = sum(not isinstance(outcome, Errored) for outcome in outcomes)
-        calls = self._scenario.calls
-        then = [calls[min(done, len(calls) - 1)]] if self._scenario.then is None else self._scenario.then
-        return [*self._reads, *then, *self._afterwards]
+        return [*self._reads, *self._next_calls(done), *self._afterwards]
+
+    def _next_calls(self, done: int) -> Sequence[Call]:
+        """Return what the next process does if this many calls were acknowledged; the rehearsal does the same."""
+        calls, then = self._scenario.calls, self._scenario.then
+        return [calls[min(done, len(calls) - 1)]] if then is None else then
 
 
 def _by_process(acked: Sequence[Any]) -> list[list[Outcome]]:

@@ -62,6 +62,11 @@ class TestCrashes:
         timeline.crash("store", [save("a", 1)], [Errored("OSError"), DONE])
         timeline.call("reopened", LOAD("a"), A)
 
+    def test_a_restart_leaves_no_handle(self, timeline: Timeline) -> None:
+        timeline.call("store", save("a"), DONE)
+        timeline.restart()
+        assert [list(state.handles) for state in timeline.states] == [[""]]
+
     def test_a_recovery_that_crashed_did_part_of_its_work(self, timeline: Timeline) -> None:
         b = Returned(plain(samples.paused("b", iterations=1)))
         timeline.crash("store", [save("a"), save("b"), CLAIM("a"), CLAIM("b")], [DONE, DONE, A, b])
@@ -119,6 +124,13 @@ class TestConcurrentCalls:
                 "after save (one), claim (one): claim (two), expected: None",
                 "after save (one), claim (two): claim (one), expected: None",
             }
+
+    def test_a_verdict_is_remembered_for_the_same_results_in_the_same_order(self) -> None:
+        judge = Judge(ReferenceModel(PAUSED))
+        judge.schedule([entry("one", save("a"), 0, 3, DONE), entry("two", LOAD("a"), 1, 2, DONE)])
+        with pytest.raises(Violation):
+            judge.schedule([entry("one", save("a"), 0, 1, DONE), entry("two", LOAD("a"), 2, 3, DONE)])
+        judge.schedule([entry("one", save("a"), 0, 1, DONE), entry("two", LOAD("a"), 2, 3, A)])
 
     def test_a_storm_shows_the_calls_around(self) -> None:
         with pytest.raises(Violation) as caught:
