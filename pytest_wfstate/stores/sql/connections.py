@@ -11,8 +11,8 @@ from sqlalchemy.exc import DBAPIError
 from pytest_wfstate.errors import LostConnection
 from pytest_wfstate.stores.sql import forks
 from pytest_wfstate.stores.sql.dialects import Dialect
-from pytest_wfstate.stores.sql.engine import shown
 from pytest_wfstate.stores.sql.fair_semaphore import FairSemaphore
+from pytest_wfstate.stores.sql.sqlalchemy_engine import shown
 from pytest_wfstate.stores.sql.statements import Transaction
 
 _MOST_IDLE = 5

@@ -16,8 +16,8 @@ from sqlalchemy.exc import DBAPIError
 from pytest_wfstate.errors import LostConnection
 from pytest_wfstate.stores.sql.connections import BorrowedConnection, Connections, said
 from pytest_wfstate.stores.sql.dialects import dialect_of
-from pytest_wfstate.stores.sql.engine import open_engine, shown
 from pytest_wfstate.stores.sql.schema import Schema
+from pytest_wfstate.stores.sql.sqlalchemy_engine import open_engine, shown
 from pytest_wfstate.stores.sql.statements import Statement, StatementResult, Transaction, Values
 
 T = TypeVar("T")

@@ -24,8 +24,8 @@ from sqlalchemy.exc import DBAPIError, OperationalError
 
 from pytest_wfstate.errors import UnusableDatabase
 from pytest_wfstate.stores.sql import forks
-from pytest_wfstate.stores.sql.engine import LONGEST_WAIT, shown
 from pytest_wfstate.stores.sql.folder import make_folder_of
+from pytest_wfstate.stores.sql.sqlalchemy_engine import LONGEST_WAIT, shown
 from pytest_wfstate.stores.sql.statements import Statement, Transaction
 
 _PAUSE = 0.005
