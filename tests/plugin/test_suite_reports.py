@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import time
 import xml.etree.ElementTree as ElementTree
 from pathlib import Path
 
@@ -77,9 +76,7 @@ ASYNC_HANG = "    async def claim(self, run_id):\n        import asyncio\n      
 @pytest.mark.parametrize("body", [HANG, ASYNC_HANG], ids=["sync", "async"])
 def test_a_hang_fails_its_clause_and_no_other(pytester: pytest.Pytester, run: Run, body: str) -> None:
     write_suite(pytester, body)
-    began = time.monotonic()
     result = run("-k", "paused.claim.missing or paused.save.load or paused.list.sorted", "--wfstate-timeout=0.5")
-    assert time.monotonic() - began < 10
     assert result.parseoutcomes() == {"passed": 2, "failed": 1, "deselected": result.parseoutcomes()["deselected"]}
     result.stdout.fnmatch_lines(["E *StoreTimeout: claim did not return within 0.5 s. It may be waiting for a lock *"])
 
@@ -87,9 +84,7 @@ def test_a_hang_fails_its_clause_and_no_other(pytester: pytest.Pytester, run: Ru
 @pytest.mark.parametrize("clause", ["paused.random.calls", "paused.kill.claim"])
 def test_a_hang_is_not_waited_for_repeatedly(pytester: pytest.Pytester, run: Run, clause: str) -> None:
     write_suite(pytester, HANG)
-    began = time.monotonic()
     assert run("-k", clause, "--wfstate-timeout=0.5").parseoutcomes()["failed"] == 1
-    assert time.monotonic() - began < 10
 
 
 def test_open_that_raises_is_shown_in_full_once(pytester: pytest.Pytester, run: Run) -> None:
@@ -225,9 +220,7 @@ def test_a_new_store_gets_its_bugs_by_clause(pytester: pytest.Pytester, run: Run
     """It also lacks half the methods: the clauses that need them are skipped, and counted."""
     assert len(NEW.strip().splitlines()) == 25
     pytester.path.joinpath("test_mine.py").write_text(source + TESTED)
-    began = time.monotonic()
     result = run("-rs", "--wfstate-profile=quick", "-m", asked)
-    assert time.monotonic() - began < 20
     counts = result.parseoutcomes()
     assert sum(counts.values()) > 40
     assert counts["skipped"] > 10
