@@ -32,7 +32,7 @@ class InNewFolder:
     """Opens a store in a folder that does not exist yet."""
 
     crashes_recovery: ClassVar[bool] = True
-    states: ClassVar[int] = 500
+    states: ClassVar[int] = 300
     store: type[Any]
 
     @pytest.fixture(autouse=True)
