@@ -6,7 +6,6 @@ import contextlib
 import functools
 import re
 import threading
-import time
 from typing import Any
 
 import pytest
@@ -69,10 +68,8 @@ class TestLocks:
         def wait(lock: Any) -> bool:
             return bool(lock.acquire(timeout=3600))
 
-        began = time.monotonic()
         ((run, _), *_) = explored(lambda: threading.Lock(), hold, wait, preemptions=0)
         assert run.results == {0: True, 1: False}
-        assert time.monotonic() - began < 60
 
     def test_outside_a_race_locks_are_real(self) -> None:
         with contextlib.closing(Threads(Counter, [Counter.add])) as threads:
