@@ -31,6 +31,7 @@ class WfstateError(Exception):
 
     def __init_subclass__(cls, *, public: bool = True) -> None:
         """Have a public error of this package shown, and pickled, by the name that users import it by."""
+        super().__init_subclass__()
         if public and cls.__module__.startswith("pytest_wfstate."):
             cls.__module__ = "pytest_wfstate"
 
