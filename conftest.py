@@ -7,11 +7,18 @@ import gc
 import importlib
 import os
 
+import hypothesis
 import pytest
 
 from pytest_wfstate.faults.disk.home import memory_home
 
 pytest_plugins = ["pytester"]
+
+# A busy machine must not fail a test.
+hypothesis.settings.register_profile(
+    "any speed", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow]
+)
+hypothesis.settings.load_profile("any speed")
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -1,14 +1,17 @@
 """How fast crash states are explored, against what it is measured by in the same run.
 
-A store saves a few notes, with all fsyncs. `crash.explore` derives every disk that a power cut could leave, opens the
-store on each and loads. It is compared with one process killed per point, as one would write it by hand, and with the
+A store saves a few notes, with all fsyncs. `crash.explore` derives disks that a power cut could leave, opens the store
+on each and loads. It is compared with one process killed per point, as one would write it by hand, and with the
 bare work that cannot be saved: writing the files of a state, opening the store, loading. The three take turns, so that
-noise hits all alike.
+noise hits all alike. With `--profile` it shows what the time between an exploration and the bare work goes into.
 """
 
 from __future__ import annotations
 
+import argparse
 import contextlib
+import cProfile
+import pstats
 import signal
 import statistics
 import subprocess
@@ -16,18 +19,20 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import notes
 from notes import STORES, Store, work
 
 from pytest_wfstate import Crash, Disk
-from pytest_wfstate.faults.bounds import PROFILES
+from pytest_wfstate.faults.bounds import Bounds
 from pytest_wfstate.faults.disk.home import Home, memory_home
+from pytest_wfstate.faults.disk.states import State, distinct_states
 from pytest_wfstate.faults.folders import Content
 from pytest_wfstate.labs.lab import Settings
 
 TURNS = 7
+DISKS = 1_000  # explored a turn
 KILLS = 3  # a turn, each at another point
 FASTER = {"JSON file": 100}  # than a process killed per point, at the least; to open SQLite and load takes longer
 SLOWER = 3  # than the bare work, at the most
@@ -93,7 +98,7 @@ def write_open_load(home: Home, open_store: Callable[[Path], Store], states: lis
 def measure(name: str) -> Rates:
     """Let the three take turns; the median of each counts."""
     open_store = STORES[name]
-    crash = Crash(Settings(bounds=PROFILES["thorough"]))
+    crash = Crash(Settings(bounds=Bounds(states=DISKS)))
     states: list[Content] = []
     explore(crash, open_store, states)
     with memory_home() as home, memory_home() as other:
@@ -110,6 +115,30 @@ def measure(name: str) -> Rates:
     return Rates(*(statistics.median(column) for column in zip(*turns, strict=True)))
 
 
+def profile(name: str) -> dict[str, float]:
+    """Return the share of an exploration's time that each part of it takes."""
+    crash = Crash(Settings(bounds=Bounds(states=DISKS)))
+    explore(crash, STORES[name])
+    profiler = cProfile.Profile()
+    profiler.runcall(explore, crash, STORES[name])
+    crash.close()
+    rows = pstats.Stats(profiler).stats  # type: ignore[attr-defined]
+
+    def seconds(function: Any) -> float:
+        code = function.__code__
+        return float(rows[code.co_filename, code.co_firstlineno, code.co_name][3])
+
+    parts = {
+        "deriving distinct disks": seconds(distinct_states),
+        "their content and times": seconds(State.image),
+        "writing them": seconds(Home.build),
+        "opening and loading": seconds(loaded),
+    }
+    whole = seconds(explore)
+    shares = {part: spent / whole for part, spent in parts.items()}
+    return {**shares, "the rest: recording, forks, a clean process": 1 - sum(shares.values())}
+
+
 def _rate(task: Callable[[], int]) -> float:
     start = time.perf_counter()
     count = task()
@@ -124,6 +153,12 @@ def _remove(home: Path) -> None:
 
 def main() -> int:
     """Measure, print a table, and fail if a ratio is missed."""
+    parser = argparse.ArgumentParser(description="How fast crash states are explored.")
+    parser.add_argument("--profile", action="store_true", help="only show what an exploration's time goes into")
+    if parser.parse_args().profile:
+        for name in STORES:
+            print(name, *(f"  {share:4.0%} {part}" for part, share in profile(name).items()), sep="\n")
+        return 0
     print(f"{'a second':12} {'explored':>10} {'killed':>10} {'bare':>10} {'explored/killed':>16} {'bare/explored':>14}")
     missed = False
     for name in STORES:

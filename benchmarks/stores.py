@@ -15,12 +15,14 @@ import dataclasses
 import functools
 import importlib.util
 import inspect
+import itertools
 import statistics
 import sys
 import tempfile
 import time
 import uuid
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -33,7 +35,8 @@ from pytest_wfstate.faults.servers.redis import RedisServer
 
 LIMIT_OF_GROWTH, LIMIT_OF_CROWDS, LIMIT_OF_PEERS = 1.5, 2.0, 1.0
 CALLS, ROUNDS, BLOCKS, PICKED = 200, 3, 15, 50
-UNCOUNTED, PAIRS = 1_000, 2_000
+UNCOUNTED, PAIRS, RUNS = 1_000, 2_000, 5
+WORKERS, PARALLEL_CALLS, PARALLEL_ROUNDS = 16, 100, 9
 FEW = 100
 CONTRACTS = ("EffectStore", "PausedStore", "ResumeStore", "SnapshotStore", "RunStore")
 
@@ -46,6 +49,8 @@ class Backend:
     open: Callable[[str, str], Any]
     grown: Callable[[str, str], Any] | None = None
     """Opens a store that will grow large, where the usual way would take too long."""
+    url: str = ""
+    """That of its server, if it has one."""
 
     def growing(self) -> Backend:
         """Return the backend for stores that grow large."""
@@ -234,7 +239,8 @@ def against_langgraph(home: Path) -> list[Row]:
     if importlib.util.find_spec("langgraph") is None:
         print("\nlanggraph-checkpoint-sqlite is not installed: skipping the comparison")
         return []
-    return [asyncio.run(_against_async_saver(home)), _against_saver(home)]
+    runs = range(1, RUNS + 1)
+    return [row for run in runs for row in (asyncio.run(_against_async_saver(home, run)), _against_saver(home, run))]
 
 
 def _checkpoint(n: int) -> tuple[Any, ...]:
@@ -245,13 +251,13 @@ def _checkpoint(n: int) -> tuple[Any, ...]:
     return config, {**empty_checkpoint(), "channel_values": values}, {"source": "loop", "step": n}, {}
 
 
-async def _against_async_saver(home: Path) -> Row:
+async def _against_async_saver(home: Path, run: int) -> Row:
     from langgraph.checkpoint.sqlite.aio import AsyncSqliteSaver
 
     pairs = []
     async with (
-        AsyncSqliteSaver.from_conn_string(str(home / "async-peer.db")) as peer,
-        pytest_wfstate.SqlSnapshotStore(f"sqlite:///{home}/async-ours.db") as store,
+        AsyncSqliteSaver.from_conn_string(str(home / f"async-peer-{run}.db")) as peer,
+        pytest_wfstate.SqlSnapshotStore(f"sqlite:///{home}/async-ours-{run}.db") as store,
     ):
         for n in range(UNCOUNTED + PAIRS):
             start = time.perf_counter()
@@ -259,16 +265,16 @@ async def _against_async_saver(home: Path) -> Row:
             between = time.perf_counter()
             await store.save(samples.snapshot("a", n))
             pairs.append((between - start, time.perf_counter() - between))
-    return _compared("save, and langgraph's aput", pairs)
+    return _compared(f"run {run}: save, langgraph's aput", pairs)
 
 
-def _against_saver(home: Path) -> Row:
+def _against_saver(home: Path, run: int) -> Row:
     from langgraph.checkpoint.sqlite import SqliteSaver
 
     pairs = []
     with (
-        SqliteSaver.from_conn_string(str(home / "peer.db")) as peer,
-        pytest_wfstate.SqlSnapshotStore(f"sqlite:///{home}/ours.db") as store,
+        SqliteSaver.from_conn_string(str(home / f"peer-{run}.db")) as peer,
+        pytest_wfstate.SqlSnapshotStore(f"sqlite:///{home}/ours-{run}.db") as store,
     ):
         save = blocking(store, "save")
         for n in range(UNCOUNTED + PAIRS):
@@ -277,7 +283,62 @@ def _against_saver(home: Path) -> Row:
             between = time.perf_counter()
             save(samples.snapshot("a", n))
             pairs.append((between - start, time.perf_counter() - between))
-    return _compared("save without its thread, and put", pairs)
+    return _compared(f"run {run}: save without thread, put", pairs)
+
+
+def against_langgraph_in_postgres(backend: Backend) -> list[Row]:
+    """Compare saving snapshots by several threads with langgraph's saver, in the same server.
+
+    Each thread has a saver of its own, because a saver has one lock for all its calls. Rounds alternate, and the first
+    does not count.
+    """
+    if importlib.util.find_spec("langgraph") is None or importlib.util.find_spec("psycopg_pool") is None:
+        print("\nlanggraph-checkpoint-postgres is not installed: skipping the comparison")
+        return []
+    import psycopg
+    from langgraph.checkpoint.postgres import PostgresSaver
+    from psycopg.rows import dict_row
+
+    with ExitStack() as ends:
+        schema = f"bench{uuid.uuid4().hex[:8]}"
+        links = [
+            ends.enter_context(psycopg.connect(backend.url, autocommit=True, prepare_threshold=0, row_factory=dict_row))
+            for _ in range(WORKERS)
+        ]
+        links[0].execute(f"CREATE SCHEMA {schema}")
+        ends.callback(links[0].execute, f"DROP SCHEMA {schema} CASCADE")
+        for link in links:
+            link.execute(f"SET search_path TO {schema}")
+        savers = [PostgresSaver(link) for link in links]
+        savers[0].setup()
+        store = backend.open("SnapshotStore", f"peer{uuid.uuid4().hex[:8]}")
+        ends.callback(finish, store)
+        save, step = blocking(store, "save"), itertools.count()
+
+        def put(worker: int) -> None:
+            config, *checkpoint = _checkpoint(next(step))
+            config["configurable"]["thread_id"] = f"run-{worker}"
+            savers[worker].put(config, *checkpoint)
+
+        pairs = [
+            (_by_threads(put), _by_threads(lambda worker: save(samples.snapshot(f"run-{worker}", next(step)))))
+            for _ in range(1 + PARALLEL_ROUNDS)
+        ]
+    base, ours = (statistics.median(column) for column in zip(*pairs[1:], strict=True))
+    return [Row(f"{WORKERS} threads: save, langgraph's put", base, ours, LIMIT_OF_PEERS)]
+
+
+def _by_threads(call: Callable[[int], Any]) -> float:
+    """Return the microseconds per call, if several threads make calls at once. Each call gets the thread's number."""
+
+    def work(worker: int) -> None:
+        for _ in range(PARALLEL_CALLS):
+            call(worker)
+
+    with ThreadPoolExecutor(WORKERS) as threads:
+        start = time.perf_counter()
+        list(threads.map(work, range(WORKERS)))
+        return (time.perf_counter() - start) / (WORKERS * PARALLEL_CALLS) * 1e6
 
 
 def _compared(what: str, pairs: list[tuple[float, float]]) -> Row:
@@ -317,7 +378,7 @@ def opened(home: Path, urls: list[str]) -> Iterator[list[Backend]]:
             Backend(
                 "sqlite", lambda protocol, place: store(f"Sql{protocol}")(f"sqlite:///{home}/{place}/{protocol}.db")
             ),
-            *(Backend(url.partition(":")[0][:8], functools.partial(on_server, url)) for url in all_urls),
+            *(Backend(url.partition(":")[0][:8], functools.partial(on_server, url), url=url) for url in all_urls),
         ]
 
 
@@ -348,7 +409,11 @@ def main() -> int:
         peers = against_langgraph(Path(folder))
         if peers:
             table(f"SQLite, medians of {PAIRS:,} pairs", "langgraph", "ours", peers)
-    return int(any(row.ratio > row.limit for row in [*rows, *crowded, *peers]))
+        servers = [backend for backend in backends if backend.name == "postgres"]
+        parallel = [row for backend in servers for row in against_langgraph_in_postgres(backend)]
+        if parallel:
+            table(f"PostgreSQL, medians of {PARALLEL_ROUNDS} rounds", "langgraph", "ours", parallel)
+    return int(any(row.ratio > row.limit for row in [*rows, *crowded, *peers, *parallel]))
 
 
 if __name__ == "__main__":

@@ -8,19 +8,23 @@ from __future__ import annotations
 
 __all__ = [
     "AdapterError",
+    "CannotCompare",
     "CannotLock",
     "CorruptRecord",
     "InvalidId",
     "InvalidSetting",
+    "LockTimeout",
     "LoopDeadlock",
     "LostConnection",
     "MissingExtra",
     "NewerSchema",
     "NotFound",
     "StoreTimeout",
+    "UnsafeFile",
     "UnusableDatabase",
     "Violation",
     "WfstateError",
+    "WrongContract",
 ]
 
 
@@ -66,6 +70,14 @@ class CannotLock(WfstateError, OSError):
     """The file system or the operating system cannot lock a folder."""
 
 
+class LockTimeout(WfstateError, TimeoutError):
+    """A folder stayed locked by another call or process for longer than the store waits. Nothing was changed."""
+
+
+class UnsafeFile(WfstateError, OSError):
+    """A symbolic link, a pipe, a device or a folder is where a store keeps a file. Nothing was read or written."""
+
+
 class LoopDeadlock(WfstateError, RuntimeError):
     """A blocking call would wait for the thread that makes it."""
 
@@ -83,7 +95,11 @@ class UnusableDatabase(WfstateError, ValueError):
 
 
 class NewerSchema(WfstateError, RuntimeError):
-    """The tables of a store were created by a later release, and this one might misread them."""
+    """The tables, files or keys of a store were written by a later release, and this one might misread them."""
+
+
+class WrongContract(WfstateError, ValueError):
+    """What was opened as a store of one contract holds a store of another."""
 
 
 class Violation(WfstateError, AssertionError):
@@ -100,6 +116,10 @@ class StoreTimeout(WfstateError, TimeoutError):
 
 class AdapterError(WfstateError, RuntimeError):
     """`encode` or `decode` of a suite raised an error, so the store could not be judged."""
+
+
+class CannotCompare(WfstateError, RuntimeError):
+    """A reference keeps, or a call returned, an object whose type hides what it holds."""
 
 
 class InvalidSetting(WfstateError, ValueError):

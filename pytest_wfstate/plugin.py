@@ -43,6 +43,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         ("model", "NAME", f"disk model for crashes in tests that do not name one: {_of(options.CHOICES['model'])}"),
         ("servers", "NAME", "a test that finds no server is skipped (optional) or fails (required)"),
         ("timeout", "SECONDS", "seconds that each store call in a suite may take"),
+        ("corpus", "DIR", "folder of failures to try first in the next run (default: in pytest's cache), or 'none'"),
     ):
         group.addoption(f"--wfstate-{name}", metavar=metavar, help=what)
         parser.addini(f"wfstate_{name}", what, default=options.DEFAULTS[name])
@@ -93,6 +94,14 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         config.hook.pytest_deselected(items=not_asked)
         collector = config.pluginmanager.getplugin("wfstate-results")
         collector.not_asked.update(suite_of(item.nodeid) for item in not_asked)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Drop what an earlier run of the same item reported: some plugins run a test that fails again."""
+    item.user_properties[:] = [
+        pair for pair in item.user_properties if not pair[0].startswith("wfstate_") or pair[0] in options.OF_ITEMS
+    ]
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)

@@ -6,7 +6,7 @@ import argparse
 import dataclasses
 import importlib
 import pkgutil
-import re
+import shlex
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -17,13 +17,13 @@ from pytest_wfstate.cli.sessions import Session
 from pytest_wfstate.cli.sessions import run as run_sessions
 from pytest_wfstate.errors import WfstateError
 from pytest_wfstate.faults.bounds import PROFILES
+from pytest_wfstate.faults.replay_id import NoReplayId, ReplayId
 from pytest_wfstate.report.progress import ProgressTable
 from pytest_wfstate.report.scorecard import scorecard, violations
 from pytest_wfstate.stores.backends import BACKENDS
+from pytest_wfstate.stores.passwords import hide_passwords
 from pytest_wfstate.suites import SUITES, Suite
-from pytest_wfstate.suites.clauses import LEVELS, MEDIA
-
-_PASSWORD = re.compile(r"(://[^:/@]*:)[^/@]*@")
+from pytest_wfstate.suites.clauses import LEVELS, MEDIA, clauses
 
 
 class Unusable(WfstateError, ValueError, public=False):
@@ -45,19 +45,22 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--level", choices=LEVELS, help="the highest level to check (default: hardened)")
     parser.add_argument("--profile", choices=PROFILES, default="default", help="how much to try")
     parser.add_argument("-k", metavar="EXPRESSION", dest="keyword", help="only these clauses, as in pytest -k")
+    parser.add_argument("--replay", metavar="ID", help="replay only the violation with this id, from its report")
     parser.add_argument("--jobs", type=int, metavar="N", help="stores to check at once (default: one per processor)")
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Run the command. Return 0 if every store keeps its promises, and 1 if not."""
     attributes = {key: value for key in ("level", "medium") if (value := getattr(arguments, key)) is not None}
-    sources = targets(arguments.targets, arguments.contract, attributes)
-    names = {source.name: _shown(target) for target, source in sources.items()}
+    sources = targets(arguments.targets, arguments.contract, attributes, arguments.profile)
+    names = {source.name: hide_passwords(target) for target, source in sources.items()}
     options = [f"--wfstate-profile={arguments.profile}", "--wfstate-servers=required"]
     options += ["-k", arguments.keyword] if arguments.keyword else []
+    options += [f"--wfstate-replay={_replay_id(arguments.replay)}"] if arguments.replay else []
+    sessions = [_session(source, arguments.keyword) for source in sources.values()]
     progress = ProgressTable(names, sys.stdout)
     try:
-        rows = run_sessions([Session((each,)) for each in sources.values()], options, progress.show, arguments.jobs)
+        rows = run_sessions(sessions, options, progress.show, arguments.jobs)
     finally:
         progress.clear()
     if not rows:
@@ -65,23 +68,49 @@ def run(arguments: argparse.Namespace) -> int:
             f"-k {arguments.keyword!r} selects no clause. It was matched against those of {', '.join(names.values())}. "
             "`wfstate clauses` lists them."
         )
+    if arguments.replay and not any(item.is_replay for row in rows for item in row.items):
+        raise Unusable(
+            f"nothing was replayed. No clause that ran reached the exploration of --replay={arguments.replay}. Run the "
+            "command at the end of the violation's report: it names the store and the clause."
+        )
     rows = [dataclasses.replace(row, name=names[row.name]) for row in rows]
     is_clean = all(row.is_clean for row in rows)
     sys.stdout.write(f"{scorecard(rows)}\n" + ("" if is_clean else f"\n{violations(rows)}\n"))
     return 0 if is_clean else 1
 
 
-def targets(names: Sequence[str], contract: str | None, attributes: Mapping[str, str]) -> dict[str, SuiteSource]:
+def targets(
+    names: Sequence[str], contract: str | None, attributes: Mapping[str, str], profile: str = "default"
+) -> dict[str, SuiteSource]:
     """Return what each named store's suite is made from: all shipped file stores, if none is named.
 
     Raises:
         Unusable: there is no such store.
     """
     chosen = names or [f"{each}.file" for each in SUITES if contract in (None, each)]
+    given = {"contract": contract, **attributes, "profile": None if profile == "default" else profile}
+    options = "".join(f" --{name} {value}" for name, value in given.items() if value is not None)
     return {
-        target: dataclasses.replace(_source(target, f"TestStore{number}", contract), attributes=attributes)
+        target: dataclasses.replace(
+            _source(target, f"TestStore{number}", contract),
+            attributes=attributes,
+            command=f"wfstate check {shlex.quote(hide_passwords(target))}{options}",
+        )
         for number, target in enumerate(dict.fromkeys(chosen))
     }
+
+
+def _session(source: SuiteSource, keyword: str | None) -> Session:
+    """Return a session of a suite: of one clause if the keyword is its id, and not of others whose ids contain it."""
+    tests = [clause.test for clause in clauses(source.build()) if clause.id == keyword] if keyword else []
+    return Session((source,), tuple(f"{source.name}::{test}" for test in tests) or None)
+
+
+def _replay_id(text: str) -> ReplayId:
+    try:
+        return ReplayId.read(text)
+    except NoReplayId as error:
+        raise Unusable(f"--replay: {error}") from None
 
 
 def shipped() -> list[str]:
@@ -104,8 +133,9 @@ def _source(target: str, suite: str, contract: str | None) -> SuiteSource:
         raise Unusable(f"--contract is {contract}, but {name} is a store of the {own} contract. Omit one of them.")
     if url and url.partition(":")[0] not in BACKENDS[backend].schemes:
         raise Unusable(
-            f"{name} cannot be checked at {_shown(url)!r}. Only a server has a URL: {own}.postgres:postgresql://"
-            f"user@host/database or {own}.redis:redis://host. Other stores are checked in new folders: omit the URL."
+            f"{name} cannot be checked at {hide_passwords(url)!r}. Only a server has a URL: "
+            f"{own}.postgres:postgresql://user@host/database or {own}.redis:redis://host. "
+            "Other stores are checked in new folders: omit the URL."
         )
     return SuiteSource(suite, "shipped", backend, own, url)
 
@@ -139,8 +169,3 @@ def _resolved(target: str) -> Any:
         raise Unusable(
             f"{module} has no {name!r}. It has: {', '.join(public) or 'nothing'}. Give package.module:factory."
         ) from None
-
-
-def _shown(name: str) -> str:
-    """Return a name, or a URL, without the password in it."""
-    return _PASSWORD.sub(r"\1***@", name)

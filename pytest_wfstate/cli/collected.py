@@ -15,6 +15,7 @@ from typing import Any, Literal
 
 import pytest
 
+from pytest_wfstate.labs.options import COMMAND
 from pytest_wfstate.stores.backends import BACKENDS, Backend
 from pytest_wfstate.suites import SUITES, Suite
 
@@ -35,6 +36,8 @@ class SuiteSource:
     """Where the server is, if it was given."""
     attributes: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     """Attributes to set on the class."""
+    command: str = ""
+    """The command that runs the suite."""
 
     def build(self) -> type[Suite]:
         """Make the class."""
@@ -54,12 +57,26 @@ def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> pytest.Mod
     return SuiteFile.from_parent(parent, path=file_path) if file_path.name == FILE else None
 
 
+@pytest.hookimpl(trylast=True)  # when the item has the properties of its clause
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """Have the report of a violation name the command that was used, not pytest."""
+    file, clause = item.getparent(SuiteFile), dict(item.user_properties).get("wfstate_clause")
+    source = file.sources.get(item.nodeid.split("::")[1]) if file else None
+    if source is not None and source.command and clause is not None:
+        item.stash[COMMAND] = f"{source.command} -k {clause}"
+
+
 class SuiteFile(pytest.Module):
     """A test module whose classes are built from data."""
 
+    sources: Mapping[str, SuiteSource] = {}
+    """By the name of the class."""
+
     def collect(self) -> Iterable[pytest.Item | pytest.Collector]:
         """Collect the tests of the suites."""
-        suites = [SuiteSource(**source).build() for source in json.loads(self.path.read_text())]
+        sources = [SuiteSource(**source) for source in json.loads(self.path.read_text())]
+        self.sources = {source.name: source for source in sources}
+        suites = [source.build() for source in sources]
         self.obj = ModuleType(self.path.stem)
         vars(self.obj).update({suite.__name__: suite for suite in suites})
         return super().collect()

@@ -87,7 +87,8 @@ def _run(
     ours, theirs = os.pipe()
     command = [
         *(sys.executable, "-m", "pytest", *tests, *_OPTIONS),
-        *(f"--rootdir={folder}", f"--basetemp={folder / 'homes'}", f"--wfstate-stream={theirs}", *options),
+        *(f"--rootdir={folder}", f"--basetemp={folder / 'homes'}"),
+        *(f"--wfstate-stream={theirs}", f"--wfstate-command={os.getpid()}", *options),
     ]
     with log.open("wb") as output:
         process = processes.start(command, env=_environment(folder), stdout=output, stderr=output, pass_fds=[theirs])

@@ -14,6 +14,7 @@ from typing import Any, Literal
 
 import pytest
 
+from pytest_wfstate.faults.forking import die_with
 from pytest_wfstate.report.scorecard import Item
 
 Event = tuple[Literal["collected", "item", "not asked", "error"], Any]
@@ -28,12 +29,14 @@ def read(descriptor: int) -> Iterator[Event]:
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Add the option that names the pipe."""
+    """Add the options that name the pipe, and the process at its other end."""
     parser.addoption("--wfstate-stream", type=int, required=True, help="the descriptor to write to")
+    parser.addoption("--wfstate-command", type=int, required=True, help="the process that reads, and waits for the end")
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Start writing."""
+    """Start writing. Without a reader there is nothing to do, so the session ends with the command."""
+    die_with(config.getoption("--wfstate-command"))
     config.pluginmanager.register(_Writer(config.getoption("--wfstate-stream")))
 
 

@@ -4,6 +4,7 @@ from pytest_wfstate.contracts.effects import EffectStore, SideEffectRecord, Work
 from pytest_wfstate.contracts.paused import (
     ApprovalField,
     Edge,
+    FencedPausedStore,
     PausedStore,
     PausedWorkflow,
     Stage,
@@ -36,6 +37,7 @@ __all__ = [
     "Edge",
     "Edits",
     "EffectStore",
+    "FencedPausedStore",
     "PausedStore",
     "PausedWorkflow",
     "ResumePoint",

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from hypothesis.strategies import SearchStrategy
 
-__all__ = ["ANY_TIME", "Call", "Contract", "GeneratedValues", "Operation", "PossibleEffect"]
+__all__ = ["ANY_TIME", "Call", "Contract", "GeneratedValues", "Operation", "PossibleEffect", "ResultOf"]
 
 ANY_TIME = datetime.datetime(2001, 2, 3, 4, 5, 6, 789000, tzinfo=datetime.UTC)
 """The time that the reference writes. In a comparison, it equals whatever time a store has written."""
@@ -34,13 +34,31 @@ class Call:
         first = len(self.args) - len(self.keywords)
         return self.args[:first], dict(zip(self.keywords, self.args[first:], strict=True))
 
+    @property
+    def needs_results(self) -> bool:
+        """Whether an argument stands for the result of an earlier call."""
+        return any(isinstance(arg, ResultOf) for arg in self.args)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class ResultOf:
+    """Stands for an argument that only an earlier call can provide, such as a token: text that a method returned."""
+
+    name: str
+    nth: int = -1
+    """Which of the texts that it returned: 0 is the first, -1 the last."""
+
 
 class GeneratedValues:
-    """What a reference cannot know by itself: the time, and the ids that a store generates."""
+    """What a reference cannot know by itself: the time, and the ids and tokens that a store generates."""
+
+    _UNSEEN = "never-seen-"
 
     def __init__(self) -> None:
         self._id: str | None = None
         self._unseen = 0
+        self.is_used = False
+        """Whether the last call has generated an id."""
 
     def time(self) -> datetime.datetime:
         """Return the time that stands for any time."""
@@ -49,11 +67,17 @@ class GeneratedValues:
     def id(self) -> str:
         """Return the id that the store returned; if it died before that, one that is never asked for."""
         self._unseen += 1
-        return self._id if self._id is not None else f"never-seen-{self._unseen}"
+        self.is_used = True
+        return self._id if self._id is not None else f"{self._UNSEEN}{self._unseen}"
 
     def use(self, result: Any) -> None:
         """Have the next call generate the id that a store returned, if `result` is one."""
         self._id = result if isinstance(result, str) else None
+        self.is_used = False
+
+    def is_unseen(self, value: Any) -> bool:
+        """Whether a value stands for any id that a store could have generated."""
+        return isinstance(value, str) and value.startswith(self._UNSEEN)
 
     def __deepcopy__(self, _: Any) -> GeneratedValues:
         return self  # shared by all copies of a reference
@@ -87,7 +111,9 @@ class Operation:
     """Given a handle of the reference and the arguments, what a call that dies may have done other than nothing or
     everything. None means that the call is atomic."""
     generates_id: bool = False
-    """Whether it returns an id that the store generates, which must be new."""
+    """Whether it returns the id of a record that the store generates, which must be new."""
+    in_storms: bool = True
+    """Whether storms call it. They cannot pass what it returns to another call."""
 
     def __call__(self, *args: Any) -> Call:
         """Return a call of this method."""

@@ -19,7 +19,7 @@ class SideEffectRecord(Record):
 
     tool_use_id: Text
     tool_name: Text
-    target: Text | None
+    target: Text | None = None
     completed_at: I64
     reversible: Flag
 

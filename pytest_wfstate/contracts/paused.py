@@ -4,62 +4,66 @@ from __future__ import annotations
 
 import builtins
 import math
-from typing import Any, Literal, Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 from pydantic import Field
 
-from pytest_wfstate.contracts.records import (
-    U32,
-    U64,
-    Flag,
-    FrameworkType,
-    Json,
-    Moment,
-    Number,
-    Record,
-    Text,
-    left_out,
-)
+from pytest_wfstate.contracts.framework import FrameworkType, Open
+from pytest_wfstate.contracts.moments import Moment
+from pytest_wfstate.contracts.records import U32, U64, Flag, Json, Number, Record, Text, left_out
+from pytest_wfstate.errors import NotFound
 
-__all__ = ["ApprovalField", "Edge", "PausedStore", "PausedWorkflow", "Stage", "StageStep", "Workflow"]
+__all__ = [
+    "ApprovalField",
+    "Edge",
+    "FencedPausedStore",
+    "PausedStore",
+    "PausedWorkflow",
+    "Stage",
+    "StageStep",
+    "Workflow",
+]
 
 
 class StageStep(FrameworkType):
-    """What a stage does: its `type`, and the fields that go with that type."""
+    """What a stage does: its `type`, and the fields that go with that type.
 
-    type: Literal["pattern", "proposal", "sub_workflow", "approval", "loop_until", "for_each", "dedup", "deliver"]
+    Known types are pattern, proposal, sub_workflow, approval, loop_until, for_each, dedup and deliver.
+    """
+
+    type: Open[Text]
 
 
 class Stage(FrameworkType):
     """One node of a workflow."""
 
-    id: Text
-    name: Text
-    step: StageStep
+    id: Open[Text]
+    name: Open[Text]
+    step: Open[StageStep]
     compensation: Json = left_out()
-    timeout_ms: U64 | None = left_out()
+    timeout_ms: Open[U64 | None] = left_out()
 
 
 class Edge(FrameworkType):
     """A transition from one stage to another, taken while all its conditions hold."""
 
-    from_: Text = Field(validation_alias="from", serialization_alias="from")
-    to: Text
-    conditions: list[Json] = Field(default_factory=list)
-    label: Text = ""
+    from_: Open[Text] = Field(validation_alias="from", serialization_alias="from")
+    to: Open[Text]
+    conditions: Open[list[Json]] = Field(default_factory=list)
+    label: Open[Text] = ""
 
 
 class Workflow(FrameworkType):
     """A graph of stages, as the framework defines it."""
 
-    id: Text
-    name: Text
-    start: Text
+    id: Open[Text]
+    name: Open[Text]
+    start: Open[Text]
     goal: Json = left_out()
-    stages: list[Stage] = Field(default_factory=list)
-    edges: list[Edge] = Field(default_factory=list)
-    max_iterations: U32 = 100
-    metadata: dict[Text, Json] = Field(default_factory=dict)
+    stages: Open[list[Open[Stage]]] = Field(default_factory=list)
+    edges: Open[list[Open[Edge]]] = Field(default_factory=list)
+    max_iterations: Open[U32] = 100
+    metadata: Open[dict[Text, Json]] = Field(default_factory=dict)
 
 
 class ApprovalField(Record):
@@ -105,6 +109,14 @@ def check_age(older_than: Any) -> float:
     return older_than
 
 
+def no_token(run_id: str) -> NotFound:
+    """Return the error for a handle without a token for this run."""
+    return NotFound(
+        f"this handle has no token for run {run_id!r}: it has not claimed the run, or has completed or removed it. "
+        "Ask for the token right after claim(run_id) has returned the record, and keep it with your work."
+    )
+
+
 @runtime_checkable
 class PausedStore(Protocol):
     """Keeps one `PausedWorkflow` per run and hands each to one worker at a time."""
@@ -128,11 +140,37 @@ class PausedStore(Protocol):
         are left alone, so that a second worker does not steal live work when it starts.
         """
 
-    def complete(self, run_id: str) -> None:
-        """Release the claim on a run that is done. A late call never releases another handle's claim."""
+    def complete(self, run_id: str) -> bool | None:
+        """Release the claim on a run that is done. A late call never releases another handle's claim.
+
+        The result means nothing, unless the store is a `FencedPausedStore` and a token was passed.
+        """
 
     def remove(self, run_id: str) -> None:
         """Remove the run, paused or claimed. Removing it again is not an error."""
 
     def list(self) -> builtins.list[str]:
         """Return the ids of all paused runs, sorted."""
+
+
+@runtime_checkable
+class FencedPausedStore(PausedStore, Protocol):
+    """A `PausedStore` whose claims have fencing tokens, so that a restarted worker can tell whether it lost its run."""
+
+    def token(self, run_id: str) -> str:
+        """Return the fencing token of this handle's claim on the run. Every claim has a new one.
+
+        Raises:
+            NotFound: this handle has not claimed the run, or has completed or removed it.
+
+        """
+
+    def complete(self, run_id: str, token: str | None = None) -> bool | None:
+        """Release the claim on a run that is done.
+
+        With a token, release it only if the token is that of the run's present claim, whichever handle made that, and
+        return whether it was. Without one, the rule of `PausedStore` holds.
+        """
+
+    def renew(self, run_id: str, token: str) -> bool:
+        """Make the claim as young as a new one, if the token is that of the run's present claim; return whether."""

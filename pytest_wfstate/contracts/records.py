@@ -6,18 +6,14 @@ left out only where that store leaves it out, and times in the same unit.
 
 from __future__ import annotations
 
-import datetime
 import math
-from typing import TYPE_CHECKING, Annotated, Any, Self
+from typing import Annotated, Any, Self
 
 from pydantic import (
     AfterValidator,
-    AwareDatetime,
     BaseModel,
-    BeforeValidator,
     ConfigDict,
     Field,
-    PlainSerializer,
     PlainValidator,
     Strict,
     ValidationError,
@@ -88,41 +84,12 @@ def _finite(value: float) -> float:
     return value
 
 
-def _not_a_number(value: Any) -> Any:
-    try:
-        float(value)  # text too: pydantic would read "1767323045" as seconds since 1970
-    except (TypeError, ValueError):
-        return value
-    except OverflowError:
-        pass
-    raise ValueError(f"{value!r} is a number. A time must be a datetime with a time zone, or RFC 3339 text")
-
-
-def _in_utc(value: datetime.datetime) -> datetime.datetime:
-    try:
-        return value.astimezone(datetime.UTC)
-    except OverflowError:
-        raise ValueError(f"{value} has no equivalent in UTC") from None
-
-
-def _rfc3339(value: datetime.datetime) -> str:
-    """Format a time as the Rust library chrono does: Z, and the fewest of 0, 3 or 6 decimals that are exact."""
-    if value.microsecond == 0:
-        precision = "seconds"
-    elif value.microsecond % 1000 == 0:
-        precision = "milliseconds"
-    else:
-        precision = "microseconds"
-    return value.isoformat(timespec=precision).removesuffix("+00:00") + "Z"
-
-
 Text = Annotated[str, Strict(), AfterValidator(_plain_text)]
 Flag = Annotated[bool, Strict()]
 U32 = Annotated[int, Strict(), Field(ge=0, lt=2**32)]
 U64 = Annotated[int, Strict(), Field(ge=0, lt=2**64)]
 I64 = Annotated[int, Strict(), Field(ge=-(2**63), lt=2**63)]
 Number = Annotated[float, Strict(), AfterValidator(_finite)]
-Moment = Annotated[AwareDatetime, BeforeValidator(_not_a_number), AfterValidator(_in_utc), PlainSerializer(_rfc3339)]
 Json = Annotated[Any, PlainValidator(plain_json)]
 
 
@@ -174,16 +141,6 @@ class Record(BaseModel):
             return cls.model_validate_json(text)
         except ValidationError as error:
             raise CorruptRecord(where, explain(error)) from error
-
-
-class FrameworkType(Record):
-    """A type that belongs to the framework above the store: unknown fields are kept untouched."""
-
-    model_config = ConfigDict(extra="allow")
-    if TYPE_CHECKING:
-        __pydantic_extra__: dict[str, Json] = Field(init=False)  # otherwise, type checkers see an argument
-    else:
-        __pydantic_extra__: dict[str, Json]
 
 
 def explain(error: ValidationError) -> str:

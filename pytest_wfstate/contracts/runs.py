@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import enum
 import uuid
-from typing import Any, Literal, Protocol, Self, runtime_checkable
+from typing import Any, Protocol, Self, runtime_checkable
 
 from pydantic import Field
 
 from pytest_wfstate.contracts.clock import now
-from pytest_wfstate.contracts.records import Flag, FrameworkType, Json, Moment, Record, Text, left_out
+from pytest_wfstate.contracts.framework import FrameworkType, Open
+from pytest_wfstate.contracts.moments import Moment
+from pytest_wfstate.contracts.records import Json, Record, Text, left_out
 from pytest_wfstate.errors import NotFound
 
 __all__ = [
@@ -35,20 +37,24 @@ class TaskStatus(enum.StrEnum):
 
 
 class StepKind(FrameworkType):
-    """What a step does: its `type`, and the fields that go with that type."""
+    """What a step does: its `type`, and the fields that go with that type.
 
-    type: Literal["api_call", "script", "agent_run", "tool_call", "condition", "checkpoint", "wait_for_input", "reply"]
+    Known types are api_call, script, agent_run, tool_call, external_tool_call, condition, checkpoint, wait_for_input,
+    wait_for_event and reply.
+    """
+
+    type: Open[Text]
 
 
 class WorkflowStep(FrameworkType):
     """One step of a definition."""
 
-    id: Text
-    label: Text
-    kind: StepKind
-    depends_on: list[Text] = Field(default_factory=list)
-    execution: Literal["sequential", "parallel"] = "sequential"
-    requires: list[Json] = Field(default_factory=list)
+    id: Open[Text]
+    label: Open[Text]
+    kind: Open[StepKind]
+    depends_on: Open[list[Text]] = Field(default_factory=list)
+    execution: Open[Text] = "sequential"
+    requires: Open[list[Json]] = Field(default_factory=list)
     input: Json = left_out()
     skip_if: Json = left_out()
 
@@ -61,11 +67,11 @@ class WorkflowStep(FrameworkType):
 class WorkflowDefinition(FrameworkType):
     """The steps of a workflow, as they were when the run started."""
 
-    id: Text
-    steps: list[WorkflowStep]
+    id: Open[Text]
+    steps: Open[list[Open[WorkflowStep]]]
     input_schema: Json = left_out()
-    checkpoint: Flag = False
-    entry_points: list[Json] = Field(default_factory=list)
+    checkpoint: Json = False
+    entry_points: Open[list[Json]] = Field(default_factory=list)
 
     @classmethod
     def new(cls, steps: list[WorkflowStep]) -> Self:

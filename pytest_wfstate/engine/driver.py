@@ -15,10 +15,11 @@ import pytest
 from pytest_wfstate.contracts.base import Call
 from pytest_wfstate.contracts.records import Record
 from pytest_wfstate.engine.alarm import Alarm, TimeIsUp
-from pytest_wfstate.errors import AdapterError, StoreTimeout
+from pytest_wfstate.errors import AdapterError, CannotCompare, StoreTimeout
 from pytest_wfstate.oracle.history import Outcome, Returned
-from pytest_wfstate.oracle.model import REFUSALS, plain, refused
+from pytest_wfstate.oracle.model import REFUSALS, refused
 from pytest_wfstate.oracle.render import call_in_words, short
+from pytest_wfstate.oracle.values import plain
 
 __tracebackhide__ = True
 
@@ -70,7 +71,11 @@ class Driver:
         except REFUSALS as error:
             self.refusal = error
             return refused(error)
-        return Returned(plain(result, self.normalise))
+        try:
+            return Returned(plain(result, self.normalise))
+        except CannotCompare as error:
+            text = f"{call_in_words(call)} returned what cannot be compared: {error} Or convert it in decode()."
+            raise CannotCompare(text) from error.__cause__
 
     def run(self, function: Callable[[], Any], name: str) -> Any:
         """Call a function, and await its result if need be, within the time limit.
@@ -90,7 +95,7 @@ class Driver:
             raise StoreTimeout(
                 f"{name} did not return within {waited:g} s. It may be waiting for a lock that is never released. "
                 "If the store is only slow, raise the limit with --wfstate-timeout=SECONDS."
-            ).with_traceback(error.__traceback__) from None
+            ).with_traceback(error.place()) from None
 
     def close(self) -> None:
         """Close the event loops of this process, and remove the alarm."""
@@ -107,7 +112,7 @@ class Driver:
         return _adapted("encode", self._encode, value) if isinstance(value, Record) else value
 
     def _decoded(self, value: Any) -> Any:
-        if isinstance(value, (list, tuple)):
+        if type(value) in (list, tuple):  # a named tuple is a record
             return [self._decoded(item) for item in value]
         return value if value is None or isinstance(value, (str, int)) else _adapted("decode", self._decode, value)
 
@@ -139,15 +144,19 @@ def _why_not_offered(store: Any, call: Call) -> str | None:
     except (TypeError, ValueError):  # of a method in C, say: then the call itself shows
         return None
     args, named = call.split()
-    try:
-        signature.bind(*args)
-    except TypeError:
-        return f"{name}.{call.name}{signature} does not accept {call_in_words(call)}"
-    try:
-        signature.bind(*args, **named)
-    except TypeError:
+    if _binds(signature.bind, *args, **named):
+        return None
+    if named and _binds(signature.bind_partial, *args):
         return f"{name}.{call.name} has no argument {', '.join(named)}"
-    return None
+    return f"{name}.{call.name}{signature} cannot be called as {call_in_words(call)}"
+
+
+def _binds(bind: Callable[..., Any], *args: Any, **named: Any) -> bool:
+    try:
+        bind(*args, **named)
+    except TypeError:
+        return False
+    return True
 
 
 def _adapted(name: str, adapt: Callable[[Any], Any], value: Any) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Iterator, Sequence
 
 import pytest
@@ -13,6 +14,7 @@ from pytest_wfstate.contracts.base import Call, Contract, Operation
 from pytest_wfstate.engine.handles import FIRST, Handles
 from pytest_wfstate.engine.script import RESTART, ScriptRun, Step, ViaHandle
 from pytest_wfstate.errors import StoreTimeout
+from pytest_wfstate.faults.failures import is_interruption
 
 __tracebackhide__ = True
 
@@ -50,7 +52,7 @@ def play_random_calls(
     )
     @given(scripts(operations))
     def play(steps: Sequence[Step]) -> None:
-        with handles() as opened:
+        with _ending_the_search(), handles() as opened:
             script = begin()
 
             def all_steps() -> Iterator[Step]:
@@ -62,17 +64,30 @@ def play_random_calls(
                     script.run(opened, [step])
                 except pytest.skip.Exception:
                     continue  # not offered
-                except StoreTimeout as hangs:
-                    raise _Hung from hangs
 
     try:
         play()
-    except _Hung as hung:
-        raise hung.__cause__ or hung from None
+    except _SearchEnds as end:
+        raise end.__cause__ or end from None
 
 
-class _Hung(BaseException):
-    """Ends the search: shrinking would wait for the timeout again and again."""
+class _SearchEnds(BaseException):
+    """Ends the search for the script that is its cause."""
+
+
+@contextlib.contextmanager
+def _ending_the_search() -> Iterator[None]:
+    """End the search where hypothesis would run the script again.
+
+    After a call that hung, shrinking would wait for the timeout again and again. An interruption does not repeat, so
+    hypothesis would report that the test is flaky.
+    """
+    try:
+        yield
+    except BaseException as error:
+        if isinstance(error, StoreTimeout) or is_interruption(error):
+            raise _SearchEnds from error
+        raise
 
 
 def scripts(operations: Sequence[Operation]) -> st.SearchStrategy[list[Step]]:
@@ -97,6 +112,11 @@ def _calls_of(operation: Operation, ids: Sequence[str]) -> st.SearchStrategy[Cal
     return operation.arguments(ids).map(lambda args: operation(*args))
 
 
+def _is_complete(call: Call) -> bool:
+    """Whether a worker can make a call that knows nothing of what earlier ones returned."""
+    return not call.needs_results
+
+
 def chosen_calls(operations: Sequence[Operation], ids: Sequence[str], number: int, seed: int) -> list[Call]:
     """Choose random calls with hypothesis: from several lists, since its first is simple."""
     chosen: list[Call] = []
@@ -110,7 +130,7 @@ def chosen_calls(operations: Sequence[Operation], ids: Sequence[str], number: in
         phases=[Phase.generate],
         suppress_health_check=list(HealthCheck),
     )
-    @given(st.lists(calls(operations, ids), min_size=number, max_size=number))
+    @given(st.lists(calls(operations, ids).filter(_is_complete), min_size=number, max_size=number))
     def choose(generated: list[Call]) -> None:
         chosen.extend(generated)
 

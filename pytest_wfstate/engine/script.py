@@ -9,6 +9,7 @@ import pytest
 
 from pytest_wfstate.contracts.base import Call
 from pytest_wfstate.engine.handles import FIRST, Handles
+from pytest_wfstate.engine.results import Results
 from pytest_wfstate.faults.report_text import error_lines
 from pytest_wfstate.oracle.history import Outcome, Refused
 from pytest_wfstate.oracle.judge import Timeline
@@ -54,6 +55,7 @@ class ScriptRun:
 
     def __init__(self, timeline: Timeline, *, may_skip: Callable[[Call], bool] = lambda _: False) -> None:
         self.timeline = timeline
+        self.results = Results()
         self._may_skip = may_skip
         self.left_out: list[str] = []
         """Why calls were left out."""
@@ -94,9 +96,11 @@ class ScriptRun:
             Violation: the reference does not allow this outcome.
         """
         error = handles.driver.refusal if isinstance(outcome, Refused) else None
+        self.results.add(call, outcome)
         self.timeline.call(handle, call, outcome, lambda: f"the store said: {error_lines(error)[0]}" if error else "")
 
     def _make(self, handles: Handles, handle: str, call: Call) -> None:
+        call = self.results.resolve(call)
         try:
             outcome = handles.outcome(handle, call)
         except pytest.skip.Exception as not_offered:

@@ -6,14 +6,10 @@ The plugin imports this when pytest starts, so it imports nothing heavy.
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Mapping
 from typing import Literal, get_args
 
-import pytest
-
 from pytest_wfstate.errors import WfstateError
-
-FAILURES = (Exception, SystemExit, pytest.fail.Exception)
-"""What a check raises when it fails."""
 
 Model = Literal["kill", "ext4", "xfs", "posix"]
 """What a disk keeps in a crash."""
@@ -37,26 +33,51 @@ class CheckFails(WfstateError, AssertionError):
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Bounds:
-    """How much an exploration may do."""
+    """How much an exploration may try. These are counts, so that a verdict does not depend on the machine's load."""
 
-    states: float
-    seconds: float
+    states: float = 5_000
+    """Disks that are checked."""
+    looks: float = 50_000
+    """Combinations of losses that are derived; several may leave the same disk."""
+    volume: float = 2**34
+    """Bytes on the disks that are derived, which large files reach first."""
+    runs: float = 1_000
+    """Runs of a workload in which an operation fails."""
+    schedules: float = 5_000
+    """Schedules that are run."""
     losses: float = MOST_LOSSES
     """How many ways to lose part of one file, or of the names, are tried at one point of the run."""
+    orders: int = 2
+    """In how many more orders a run with several threads or tasks is recorded."""
     samples: int = 4
     """Disks that are checked once more, in a clean process."""
+    seconds: float = 1_800
+    """A safety net, which a machine ten times slower does not reach. Then the result is INCOMPLETE, not a pass."""
 
     def share(self, parts: int) -> Bounds:
-        """Return one of `parts` equal parts."""
-        return dataclasses.replace(self, states=self.states / parts, seconds=self.seconds / parts)
+        """Return one of `parts` equal parts. The safety net is for each part."""
+        return dataclasses.replace(self, **{name: getattr(self, name) / parts for name in SHARED})
 
-    def without(self, states: float, seconds: float) -> Bounds:
-        """Return what is left once this much is used."""
-        return dataclasses.replace(self, states=max(0, self.states - states), seconds=max(0, self.seconds - seconds))
+    def without(self, used: Mapping[str, int]) -> Bounds:
+        """Return what is left once this much is used, by name."""
+        return dataclasses.replace(self, **{name: max(0, getattr(self, name) - used.get(name, 0)) for name in SHARED})
 
+
+SHARED = ("states", "looks", "volume", "runs", "schedules")
+"""The bounds that the explorations of a test can share."""
 
 PROFILES = {
-    "quick": Bounds(500, 2, samples=2),
-    "default": Bounds(20_000, 20),
-    "thorough": Bounds(float("inf"), float("inf"), float("inf"), samples=16),
+    "quick": Bounds(states=500, looks=5_000, volume=2**31, runs=100, schedules=500, samples=2, seconds=600),
+    "default": Bounds(),
+    "thorough": Bounds(
+        states=1_000_000,
+        looks=10_000_000,
+        volume=2**40,
+        runs=100_000,
+        schedules=1_000_000,
+        losses=1_000_000,
+        orders=16,
+        samples=16,
+        seconds=86_400,
+    ),
 }

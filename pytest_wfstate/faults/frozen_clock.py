@@ -8,10 +8,21 @@ from collections.abc import Iterator
 from typing import Any
 
 from freezegun import freeze_time
+from freezegun.api import FakeDate, FakeDatetime
+from pydantic_core import core_schema
 
 __all__ = ["FrozenClock"]
 
 START = datetime.datetime(2026, 1, 1, 12, 0, tzinfo=datetime.UTC)
+
+
+def _teach_pydantic(fake: Any, schema: core_schema.CoreSchema) -> None:
+    """Have pydantic treat a type of a frozen clock as the real one, in every schema that it first builds meanwhile."""
+    fake.__get_pydantic_core_schema__ = classmethod(lambda *_: schema)
+
+
+_teach_pydantic(FakeDatetime, core_schema.datetime_schema())
+_teach_pydantic(FakeDate, core_schema.date_schema())
 
 
 class FrozenClock:

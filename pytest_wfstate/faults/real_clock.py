@@ -8,3 +8,8 @@ import time
 def now() -> float:
     """Return the seconds since an arbitrary point in the past."""
     return time.clock_gettime(time.CLOCK_MONOTONIC)
+
+
+def processor_time() -> float:
+    """Return the seconds that the threads of this process have run."""
+    return time.clock_gettime(time.CLOCK_PROCESS_CPUTIME_ID)

@@ -58,13 +58,13 @@ def disk_lines(content: Content, links: Mapping[str, str]) -> list[str]:
 def closing(counts: str, kept_at: str | None, replay: tuple[str, str] | None) -> list[str]:
     """Return the last lines of a report: what was checked, where the disk is, and the command that replays it.
 
-    `replay` is the test and the replay id.
+    `replay` is the command up to the replay id, and the id.
     """
     lines = ["", counts]
     if kept_at:
         lines += [f"The disk was kept in {kept_at}"]
     if replay:
-        lines += ['Replay it:  pytest "{}" --wfstate-replay={}'.format(*replay)]
+        lines += ["Replay it:  " + "".join(replay)]
     return lines
 
 

@@ -16,13 +16,48 @@ class Result:
     skipped: int = 0
     """How much was known but not tried, because a bound was reached or a violation found."""
     seconds: float = 0.0
-    verdict: Literal["CLEAN", "VIOLATED", "NOT_MEASURED"] = "NOT_MEASURED"
+    verdict: Literal["CLEAN", "VIOLATED", "NOT_MEASURED", "INCOMPLETE"] = "NOT_MEASURED"
     reasons: list[str] = dataclasses.field(default_factory=list)
     """Why it is NOT_MEASURED."""
+    out_of_time: float | None = None
+    """The seconds of the safety net, if it stopped the exploration, which is then INCOMPLETE."""
+    incomplete: list[str] = dataclasses.field(default_factory=list)
+    """Why else it is INCOMPLETE: what was done but not judged."""
     replay: str = ""
     """The id of the violation."""
     replayed: bool = False
     """Whether it only replayed one disk or schedule."""
+
+    def conclude(self) -> None:
+        """Set the verdict of an exploration that found no violation."""
+        if not self.reasons:
+            self.verdict = "INCOMPLETE" if self.out_of_time is not None or self.incomplete else "CLEAN"
+
+    def unmeasured(self) -> list[str]:
+        """Return why there is no verdict about the code, each a sentence without its period."""
+        if self.reasons or self.out_of_time is None:
+            return self.reasons or self.incomplete
+        reason = (
+            f"the safety net of {self.out_of_time:g} s stopped it before the bounds of the profile did. Not tried: "
+            f"{self.not_tried()}. Make the workload smaller or the check faster, or choose a smaller profile"
+        )
+        return [reason, *self.incomplete]
+
+    def not_tried(self) -> str:
+        """Describe what the safety net left out."""
+        raise NotImplementedError
+
+    def bounded_to(self) -> str:
+        """Describe how much a clean exploration covered, if a bound cut it off; else return ""."""
+        return self.covered() if self.verdict == "CLEAN" and self.skipped else ""
+
+    def covered(self) -> str:
+        """Describe how much was tried of what is possible."""
+        raise NotImplementedError
+
+    def used(self) -> dict[str, int]:
+        """Return how much of each shared bound it used, by name."""
+        return {}
 
     def numbers(self) -> dict[str, Any]:
         """Return what can be counted, by name."""

@@ -8,7 +8,8 @@ from typing import Any
 
 from pytest_wfstate.faults.bounds import MODELS, CheckFails, Children, Model, NotMeasured
 from pytest_wfstate.faults.crash.explorer import Explorer
-from pytest_wfstate.faults.crash.io_errors import ERRORS, ErrorRun
+from pytest_wfstate.faults.crash.failing_gate import ERRORS
+from pytest_wfstate.faults.crash.io_errors import ErrorRun
 from pytest_wfstate.faults.crash.kill import NeverReached, kill
 from pytest_wfstate.faults.crash.points import Event, Point, need_point
 from pytest_wfstate.faults.crash.report import CrashBug, ErrorBug
@@ -65,7 +66,9 @@ class Crash(Lab):
         unmeasured: Unmeasured = "fail",
         children: Children = "forbid",
     ) -> Steps[CrashResult]:
-        """Run `workload` once, derive every disk that a crash could have left, and check each.
+        """Record `workload`, derive every disk that a crash could have left, and check each.
+
+        If it has several threads or tasks, it is recorded in several orders, each from what `setup` left.
 
         Raises:
             CrashBug: one of them fails the check.
@@ -86,7 +89,9 @@ class Crash(Lab):
         errors: Sequence[str] = ERRORS,
         unmeasured: Unmeasured = "fail",
     ) -> Steps[CrashResult]:
-        """Fail each file operation once with each error, in a run of its own, and check the disk that run leaves.
+        """Fail each file operation with each error, in a run of its own, and check the disk that run leaves.
+
+        A full disk (ENOSPC, EDQUOT) stays full until something is deleted; other errors strike once.
 
         Raises:
             ErrorBug: a disk fails the check.
@@ -147,14 +152,16 @@ class Crash(Lab):
 
     def ack(self, value: Any = None) -> None:
         """Acknowledge something to the outside: from now on, no crash may undo it. For use in a workload."""
-        if active.send_ack is not None:
-            active.send_ack(value)
-        elif active.recorder is not None:
+        recorder, worlds = active.recorder, self._worlds
+        if worlds.send_ack is not None:
+            worlds.send_ack(value)
+        elif recorder is not None and recorder.log is worlds.log:  # else another lab of the test is at work
             try:
                 copied = copy.deepcopy(value)
             except Exception as error:
                 raise CannotCopy(f"{value!r} cannot be acknowledged, because it cannot be copied: {error}") from error
-            active.recorder.log.add(Ack(copied, causing_line()))
+            recorder.log.strands.at_item()
+            recorder.log.add(Ack(copied, causing_line()))
 
     def _task(
         self,
@@ -181,9 +188,10 @@ class Crash(Lab):
             worlds=self._worlds,
             bounds=self._bounds,
             children=children,
-            test=settings.test,
+            replay_with=settings.replay_with,
             ordinal=self._explorations + 1,
             replay=settings.replay,
+            remembered=settings.remembered,
             keep=settings.keep,
             progress=settings.progress,
         )

@@ -5,10 +5,12 @@ A lab is imported only once the disk is known to be real: whatever is imported o
 
 from __future__ import annotations
 
+import functools
+import itertools
 import re
 import shutil
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -16,6 +18,7 @@ import pytest
 
 from pytest_wfstate.faults.bounds import PROFILES
 from pytest_wfstate.faults.disk.home import Home, NoRealDisk, need_real_disk
+from pytest_wfstate.faults.remembered import Remembered
 from pytest_wfstate.faults.result import Result, count
 from pytest_wfstate.labs import options
 
@@ -23,6 +26,9 @@ if TYPE_CHECKING:
     from pytest_wfstate.labs.crash import Crash
     from pytest_wfstate.labs.lab import Settings
     from pytest_wfstate.labs.race import Race
+
+
+_MOST_CHARACTERS = 150  # of a test's name, in that of a folder
 
 
 class Progress(Protocol):
@@ -75,14 +81,19 @@ def _settings(request: pytest.FixtureRequest, progress: Progress, home: str, *, 
     def done(result: Result) -> None:
         progress.clear()
         request.node.user_properties.extend(_properties(result))
+        if covered := result.bounded_to():
+            request.node.add_report_section(
+                "call", "wfstate", f"No violation was found, but a bound cut the search off: {covered}.\n"
+            )
 
     return Settings(
         model=options.model(request.config),
         bounds=PROFILES[options.profile(request.config)],
         home=home,
-        test=request.node.nodeid,
+        replay_with=options.replay_command(request.node),
+        remembered=Remembered(request.node.nodeid, *options.corpus(request.config)),
         replay=replay if replay and (replay.race is not None) == is_race else None,
-        keep=_keeper(Path(keep) / re.sub(r"[^\w.-]+", "-", request.node.name)) if keep else None,
+        keep=functools.partial(_keep, Path(keep), request.node.nodeid) if keep else None,
         progress=progress,
         done=done,
     )
@@ -94,8 +105,8 @@ def _properties(result: Result) -> list[tuple[str, Any]]:
         ("wfstate_skipped", count(result.skipped)),
         *((f"wfstate_{name}", value) for name, value in result.numbers().items()),
     ]
-    if result.verdict == "CLEAN" and result.skipped:
-        properties.append(("wfstate_bounded", True))
+    if covered := result.bounded_to():
+        properties.append(("wfstate_bounded_to", covered))
     if result.replayed:
         properties.append(("wfstate_replayed", True))
     if result.replay:
@@ -103,10 +114,15 @@ def _properties(result: Result) -> list[tuple[str, Any]]:
     return properties
 
 
-def _keeper(folder: Path) -> Callable[[Home], str]:
-    def keep(home: Home) -> str:
-        shutil.rmtree(folder, ignore_errors=True)
-        shutil.copytree(home.path, folder, symlinks=True)
-        return str(folder)
-
-    return keep
+def _keep(folder: Path, test: str, home: Home) -> str:
+    """Copy a disk to a new folder, and return its path."""
+    name = re.sub(r"[^\w.-]+", "-", test)[-_MOST_CHARACTERS:]
+    for number in itertools.count(1):
+        kept = folder / (name if number == 1 else f"{name}-{number}")
+        try:
+            kept.mkdir(parents=True)
+        except FileExistsError:
+            continue  # of an earlier violation, or of a test whose name differs in other characters
+        shutil.copytree(home.path, kept, symlinks=True, dirs_exist_ok=True)
+        break
+    return str(kept)

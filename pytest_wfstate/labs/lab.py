@@ -11,6 +11,7 @@ import pytest
 
 from pytest_wfstate.faults.bounds import PROFILES, Bounds, Model, NotMeasured
 from pytest_wfstate.faults.disk.home import Home, memory_home, need_real_disk
+from pytest_wfstate.faults.remembered import NOTHING, Remembered
 from pytest_wfstate.faults.replay_id import ReplayId, TraceChanged
 from pytest_wfstate.faults.result import Result
 from pytest_wfstate.faults.sync_async import Steps
@@ -40,8 +41,10 @@ class Settings:
     bounds: Bounds = PROFILES["default"]
     home: str = "home"
     """The name of the folder that is passed to workloads."""
-    test: str | None = None
+    replay_with: str | None = None
+    """The command that replays a violation, up to its id."""
     replay: ReplayId | None = None
+    remembered: Remembered = NOTHING
     keep: Callable[[Home], str] | None = None
     progress: Callable[[Any], None] = lambda _: None
     done: Callable[[Any], None] = lambda _: None
@@ -91,17 +94,20 @@ class Lab:
         """Run an exploration and report how it ended.
 
         Raises:
-            NotMeasured: it has reasons why it could not be measured, and they are not to skip the test.
+            NotMeasured: it could not be measured, or not completed, and that is not to skip the test.
         """
         need_known("unmeasured", unmeasured, get_args(Unmeasured))
         with self._reporting(exploration.result):
             yield from exploration.steps()
-        reasons = exploration.result.reasons
-        if reasons and unmeasured == "skip":
-            pytest.skip(f"NOT_MEASURED: {'; '.join(reasons)}")  # in one line, as pytest shows it
-        if reasons:
-            raise NotMeasured("\n- ".join(["NOT_MEASURED, so neither a pass nor a violation:", *reasons]))
+        self._need_verdict(exploration.result, unmeasured)
         return exploration.result
+
+    def _need_verdict(self, result: Result, unmeasured: Unmeasured = "fail") -> None:
+        reasons = result.unmeasured()
+        if reasons and unmeasured == "skip":
+            pytest.skip(f"{result.verdict}: {'; '.join(reasons)}")  # in one line, as pytest shows it
+        if reasons:
+            raise NotMeasured("\n- ".join([f"{result.verdict}, so neither a pass nor a violation:", *reasons]))
 
     @contextlib.contextmanager
     def _reporting(self, result: Result) -> Iterator[None]:
@@ -112,7 +118,9 @@ class Lab:
         finally:
             self._failed |= result.verdict != "CLEAN"
             if self._parts is not None:
-                self._left, self._parts = self._left.without(result.tried, result.seconds), self._parts - 1
+                self._left, self._parts = self._left.without(result.used()), self._parts - 1
+            if result.replay:
+                self._settings.remembered.add(result.replay)
             self._settings.done(result)
 
 

@@ -6,6 +6,10 @@ The plugin imports this when pytest starts, so it imports nothing heavy.
 from __future__ import annotations
 
 import math
+import os
+import shlex
+from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
 import pytest
@@ -21,7 +25,23 @@ CHOICES: dict[str, tuple[str, ...]] = {
     "model": MODELS,
     "servers": ("optional", "required"),
 }
-DEFAULTS = {"backends": "memory,file", "profile": "default", "model": "posix", "servers": "optional", "timeout": "30"}
+DEFAULTS = {
+    "backends": "memory,file",
+    "profile": "default",
+    "model": "posix",
+    "servers": "optional",
+    "timeout": "30",
+    "corpus": "",
+}
+
+OF_ITEMS = ("wfstate_suite", "wfstate_clause", "wfstate_level")
+"""Properties that an item has when it is collected; the others are of a run of it."""
+
+NOT_OPENED = "wfstate_not_opened"
+"""A property of a test of a suite that fails because its store cannot be opened, which another test shows in full."""
+
+COMMAND = pytest.StashKey[str]()
+"""Set on an item that `wfstate check` runs: the command that runs it again."""
 
 
 def check(config: pytest.Config) -> None:
@@ -31,6 +51,7 @@ def check(config: pytest.Config) -> None:
         _choice(config, name)
     timeout(config)
     replay_id(config)
+    corpus(config)
 
 
 def backends(config: pytest.Config) -> list[str]:
@@ -85,6 +106,46 @@ def replay_id(config: pytest.Config) -> ReplayId | None:
         return ReplayId.read(text)
     except NoReplayId as error:
         raise pytest.UsageError(f"--wfstate-replay: {error}") from None
+
+
+def replay_command(item: pytest.Item) -> str:
+    """Return the command that replays a violation in a test, up to the replay id.
+
+    It works in the folder where pytest was started, and has the options that choose the tests and their explorations.
+    """
+    if (command := item.stash.get(COMMAND, None)) is not None:
+        return f"{command} --replay="
+    config = item.config
+    chosen = {name: config.getoption(f"--wfstate-{name}") for name in ("backends", "profile")}
+    given = "".join(f" --wfstate-{name}={value}" for name, value in chosen.items() if value is not None)
+    path, *names = item.nodeid.split("::")
+    relative = os.path.relpath(config.rootpath / path, config.invocation_params.dir)
+    return f"pytest {_quoted('::'.join([relative, *names]))}{given} --wfstate-replay="
+
+
+def _quoted(text: str) -> str:
+    """Quote a text for a shell, in double quotes if that is enough."""
+    return shlex.quote(text) if set(text) & set('"$`\\!') else f'"{text}"'
+
+
+def corpus(config: pytest.Config) -> tuple[Path | None, Callable[[], object]]:
+    """Return the folder of remembered failures, and what makes it. By default it is in pytest's cache, if there is one.
+
+    A path on the command line is relative to the current folder, one in the ini file to that file.
+    """
+    text, source = _text(config, "corpus")
+    if text == "none" or (not text and not hasattr(config, "cache")):
+        return None, lambda: None
+    if not text:
+        cache, place = config.cache, os.path.expanduser(os.path.expandvars(config.getini("cache_dir")))
+        assert cache is not None
+        return config.rootpath / place / "d" / "wfstate", lambda: cache.mkdir("wfstate")
+    is_option = source.startswith("--")
+    base = config.invocation_params.dir if is_option else (config.inipath or config.rootpath / "ini").parent
+    folder = base / text
+    if folder.exists() and not folder.is_dir():
+        raise pytest.UsageError(f"{source} is {text!r}, which is a file. Give a folder, or 'none'.")
+    return folder, lambda: folder.mkdir(parents=True, exist_ok=True)
 
 
 def _choice(config: pytest.Config, name: str) -> str:

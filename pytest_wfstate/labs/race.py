@@ -36,7 +36,8 @@ __all__ = ["ClientDied", "Outcome", "Race", "RaceBug", "RaceResult", "StormResul
 
 __tracebackhide__ = True
 
-SECONDS = {"quick": 1.0, "default": 3.0, "thorough": 20.0}
+CALLS = {"quick": 600, "default": 2_000, "thorough": 20_000}
+"""How many calls a storm makes."""
 
 
 class Race(Lab):
@@ -120,9 +121,10 @@ class Race(Lab):
             crash=crash,
             home=self._home(),
             bounds=self._bounds,
-            test=settings.test,
+            replay_with=settings.replay_with,
             ordinal=self._explorations + 1,
             replay=settings.replay,
+            remembered=settings.remembered,
             keep=settings.keep,
             progress=settings.progress,
         )
@@ -133,7 +135,7 @@ class Race(Lab):
         contract: Contract | str,
         *,
         processes: int = 4,
-        seconds: float | None = None,
+        calls: int | None = None,
         kills: bool = True,
         seed: int = 0,
         medium: Medium = "disk",
@@ -141,14 +143,17 @@ class Race(Lab):
     ) -> StormResult:
         """Have several processes make random calls of a contract, all at once, on the store that `open(home)` opens.
 
-        With `kills`, some of them are killed and restarted. Without `seconds`, the profile says how long it takes. A
+        With `kills`, some of them are killed and restarted. Without `calls`, the profile says how many they make. A
         store with `medium="memory"` is shared by threads, which cannot be killed. A `server`, such as the fixture
         `redis_server`, is killed and restarted every 200 calls; that proves that its store survives the death of its
         process, not a power cut.
 
         Raises:
             RaceBug: the results are impossible in any order of the calls, or a call failed or hung.
+            NotMeasured: it is INCOMPLETE: calls were not made or not judged.
         """
+        if calls is not None and calls < 1:
+            raise ValueError(f"calls is {calls!r}. A storm needs at least one call.")
         need_real_disk()
         with memory_home(unique_home()) as home, contextlib.closing(Driver(TIMEOUT)) as driver:
 
@@ -163,7 +168,7 @@ class Race(Lab):
                 handles,
                 _contract(contract),
                 StormResult(processes, seed),
-                seconds,
+                calls,
                 medium=medium,
                 kills=kills,
                 timeout=TIMEOUT,
@@ -175,18 +180,20 @@ class Race(Lab):
         handles: Callable[[], Handles],
         contract: Contract,
         result: StormResult,
-        seconds: float | None = None,
+        calls: int | None = None,
         **settings: Any,
     ) -> StormResult:
         """Do what `storm` does, through handles that a suite opens. `settings` are passed to `StormRun`.
 
         Raises:
-            RaceBug: as `storm` does.
+            RaceBug, NotMeasured: as `storm` does.
         """
         with self._reporting(result):
-            StormRun(handles, contract, result, **settings).run(SECONDS[self._profile] if seconds is None else seconds)
+            run = StormRun(handles, contract, result, **settings)
+            run.run(CALLS[self._profile] if calls is None else calls, self._settings.bounds.seconds)
         if result.violation:
             raise RaceBug(f"A storm broke the store.\n\n{result.violation}\n\n{result}.")
+        self._need_verdict(result)
         return result
 
 

@@ -1,7 +1,7 @@
 """Storms on a store: random calls of several workers at once, some of which are killed, judged by the reference.
 
-A storm goes in rounds, each with its own ids. At the end of a round no worker runs, and all its ids are read; so each
-round is judged by itself, and at the very end all ids are read again.
+A storm goes in rounds of calls, each with ids of its own. At the end of a round no worker runs, all its ids are read,
+and it is judged, from whatever the rounds before can have left. At the very end all ids are read again.
 """
 
 from __future__ import annotations
@@ -10,29 +10,32 @@ import contextlib
 import dataclasses
 import random
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from typing import Any, Literal, Protocol
 
 import pytest
 
 from pytest_wfstate.contracts.base import Call, Contract, Operation
 from pytest_wfstate.engine.handles import Handles
-from pytest_wfstate.errors import Violation
+from pytest_wfstate.errors import AdapterError, CannotCompare, Violation
+from pytest_wfstate.faults.failures import is_interruption
 from pytest_wfstate.faults.race.storm import PAUSE, Storm, TimedCall, WorkerLost
 from pytest_wfstate.faults.real_clock import now
 from pytest_wfstate.faults.result import Result
 from pytest_wfstate.oracle.history import Entry, Errored, NeverReturned, Outcome, Returned
-from pytest_wfstate.oracle.judge import Judge
 from pytest_wfstate.oracle.model import ReferenceModel
 from pytest_wfstate.oracle.render import call_in_words, entry_in_words, outcome_in_words
+from pytest_wfstate.oracle.rounds import Rounds, TooManyOrders
+from pytest_wfstate.oracle.values import frozen
 
 __tracebackhide__ = True
 
-CALLS = 200  # in a round
+ROUND = 200  # calls, at most
 _KINDS = 12  # different calls that a round chooses from
 _PAUSES = 0.03  # of all calls come after a pause
 
-_SERVER_KILLS = 3  # at least: how long a server takes to restart is unknown
+_SERVER_KILLS = 3  # at least, one in a round
+_AFTERWARDS = "afterwards"
 _POLL_INTERVAL = 0.02  # seconds between two attempts to reach a restarted server
 
 Medium = Literal["disk", "server", "memory"]
@@ -59,11 +62,17 @@ class StormResult(Result):
     rounds: int = 0
     killed: int = 0
     server_kills: int = 0
+    left: int = 0
+    """Calls that were not made."""
     violation: str = ""
 
     def __str__(self) -> str:
         server = f", {self.server_kills} server kills" if self.server_kills else ""
         return f"{self.progress()}{server}, in {self.seconds:.1f} s, seed {self.seed}"
+
+    def not_tried(self) -> str:
+        """Describe what the safety net left out."""
+        return f"{self.left:,} calls"
 
     def numbers(self) -> dict[str, Any]:
         """Return the counts, by name."""
@@ -98,13 +107,16 @@ class StormRun:
         self._disturb = self._kill_server if server else None
         self._timeout = timeout
         self._chance = random.Random(result.seed)
-        self._judge = Judge(ReferenceModel(contract, normalise))
+        self._model = ReferenceModel(contract, normalise)
+        self._rounds = Rounds(self._model)
+        self._ids: list[str] = []
+        """All ids of all rounds."""
         self._outages: list[tuple[float, float]] = []
         """From when to when the server was down."""
         self._done_at = [now()] * result.workers
         """When each worker's last call ended."""
         self._operations, self._recovery = self._offered()
-        self._last: list[tuple[Call, Outcome]] = []
+        self._last: dict[Hashable, tuple[Call, Outcome]] = {}
         """What each id showed at the end of its round."""
         self._storm = Storm(
             self._worker,
@@ -115,32 +127,39 @@ class StormRun:
             timeout=timeout + 5,
         )
 
-    def run(self, seconds: float) -> None:
-        """Run rounds for some seconds, then check everything again."""
-        began = now()
+    def run(self, calls: int, seconds: float) -> None:
+        """Have the workers make this many calls, or stop after some seconds. Then check everything again."""
+        began, result = now(), self._result
+        result.left = max(calls, ROUND * _SERVER_KILLS if self._server else 1)
         try:
-            while not self._result.violation and (now() - began < seconds or self._has_more_to_kill):
-                self._round()
-                self._result.seconds = now() - began
-            if not self._result.violation:
-                self._check_all_again()
-        except WorkerLost as lost:
-            self._result.violation = str(lost)
+            while result.left and result.out_of_time is None:
+                self._round(min(result.left, ROUND))
+                if result.left and now() - began > seconds:
+                    result.out_of_time = seconds
+            self._check_all_again()
+        except (WorkerLost, Violation) as violation:
+            result.violation = str(violation)
+            result.verdict = "VIOLATED"
+        except TooManyOrders as undecided:
+            result.incomplete.append(
+                f"round {result.rounds} was not judged: {undecided}. Not made: {result.not_tried()}"
+            )
         finally:
-            self._result.seconds = now() - began
+            result.seconds = now() - began
             self._storm.close()
-        self._result.verdict = "VIOLATED" if self._result.violation else "CLEAN"
+        if not result.violation:
+            result.conclude()
 
     def _offered(self) -> tuple[list[Operation], list[Call]]:
         with self._handles() as handles:
             store = handles["probe"]
-            operations = [operation for operation in self._contract.operations if hasattr(store, operation.name)]
+            operations = [
+                operation
+                for operation in self._contract.operations
+                if operation.in_storms and hasattr(store, operation.name)
+            ]
             recovery = self._contract.recovery
             return operations, [recovery] if recovery and hasattr(store, recovery.name) else []
-
-    @property
-    def _has_more_to_kill(self) -> bool:
-        return self._server is not None and self._result.server_kills < _SERVER_KILLS
 
     def _kill_server(self) -> None:
         assert self._server is not None
@@ -151,11 +170,14 @@ class StormRun:
         self._result.server_kills += 1
 
     @contextlib.contextmanager
-    def _worker(self) -> Iterator[Callable[[Call], Outcome | None]]:
+    def _worker(self) -> Iterator[Callable[[Call], Any]]:
         with self._handles() as handles:
 
-            def do(call: Call) -> Outcome | None:
-                outcome = _outcome(handles, "worker", call)
+            def do(call: Call) -> Outcome | AdapterError | CannotCompare | None:
+                try:
+                    outcome = _outcome(handles, "worker", call)
+                except (AdapterError, CannotCompare) as error:
+                    return error
                 if isinstance(outcome, Errored) and self._server is not None:
                     self._wait_for_server(handles)
                 return outcome
@@ -179,34 +201,39 @@ class StormRun:
                 )
             time.sleep(_POLL_INTERVAL)
 
-    def _round(self) -> None:
+    def _round(self, number: int) -> None:
         from pytest_wfstate.engine.random_calls import chosen_calls  # which imports hypothesis
 
         result = self._result
         ids = [f"r{result.rounds}-{letter}" for letter in "abc"]
         result.rounds += 1
         calls = chosen_calls(self._operations, ids, _KINDS, result.seed + result.rounds)
-        chosen = self._chance.choices(calls, k=CALLS)
-        assigned = [self._with_pauses(chosen[number :: result.workers]) for number in range(result.workers)]
+        chosen = self._chance.choices(calls, k=number)
+        assigned = [self._with_pauses(chosen[first :: result.workers]) for first in range(result.workers)]
         timed_calls = self._storm.round(assigned, self._recovery, self._disturb)
         entries = [self._entry(timed) for timed in timed_calls if timed.died or timed.outcome is not None]
         result.calls += len(entries)
         result.killed = self._storm.killed
-        generated = [
+        result.left -= number
+        ids += [
             entry.outcome.value
             for entry in entries
             if isinstance(entry.outcome, Returned) and self._contract[entry.name].generates_id
         ]
-        entries += self._observe([*ids, *generated], now())
-        result.violation = self._judged(entries)
+        self._ids += ids
+        observed = self._observe(ids)
+        self._remember(observed, ids)
+        self._judge([*entries, *observed], ids)
 
     def _entry(self, timed_call: TimedCall) -> Entry:
-        client = f"worker {timed_call.worker + 1}" + (f", restart {timed_call.restarts}" if timed_call.restarts else "")
+        if isinstance(timed_call.outcome, Exception):
+            raise timed_call.outcome
         # A call that was lost with its server took effect before the server was back, or never.
         is_lost = timed_call.died or (isinstance(timed_call.outcome, Errored) and self._has_lost_server(timed_call))
         self._done_at[timed_call.worker] = timed_call.end
         outcome = NeverReturned() if is_lost else timed_call.outcome
-        return Entry(client, timed_call.call.name, timed_call.call.args, timed_call.begin, timed_call.end, outcome)
+        client, call = _client(timed_call.worker, timed_call.restarts), timed_call.call
+        return Entry(client, call.name, call.args, timed_call.begin, timed_call.end, outcome)
 
     def _has_lost_server(self, timed_call: TimedCall) -> bool:
         """Whether the server was down at some time since the worker's last call: else it is not to blame."""
@@ -217,48 +244,67 @@ class StormRun:
     def _with_pauses(self, calls: Sequence[Call]) -> list[Any]:
         return [item for call in calls for item in ([PAUSE, call] if self._chance.random() < _PAUSES else [call])]
 
-    def _observe(self, ids: Sequence[str], start: float) -> list[Entry]:
+    def _observe(self, ids: Sequence[str]) -> list[Entry]:
         """Read everything about some ids."""
         offered = {operation.name for operation in self._operations}
         reads = [call for call in self._contract.observe(ids) if call.name in offered]
+        entries = []
         with self._handles() as handles:
-            seen = [(call, _outcome(handles, "afterwards", call)) for call in reads]
-        last = len(reads) // 2 if self._recovery else 0  # `observe` reads before and after a recovery
-        self._last += [
-            (call, outcome)
-            for call, outcome in seen[last:]
-            if outcome is not None and self._contract[call.name].keys and not self._contract[call.name].mutates
-        ]
-        return [
-            Entry("afterwards", call.name, call.args, start + 1 + number, start + 1 + number, outcome)
-            for number, (call, outcome) in enumerate(seen)
-            if outcome is not None
-        ]
+            for call in reads:
+                begin, outcome = now(), _outcome(handles, _AFTERWARDS, call)
+                if outcome is not None:
+                    entries.append(Entry(_AFTERWARDS, call.name, call.args, begin, now(), outcome))
+        return entries
 
-    def _check_all_again(self) -> None:
-        """Check that all ids still show what they showed at the end of their rounds, after one more server kill."""
-        if self._server:
-            self._kill_server()
-        with self._handles() as handles:
-            for call, before in self._last:
-                after = _outcome(handles, "at the end", call)
-                if after is not None and after != before:
-                    self._result.violation = (
-                        f"{call_in_words(call)} returned {outcome_in_words(before)} at the end of its round, but "
-                        f"{outcome_in_words(after)} at the end of the storm. No call used that id in between."
-                    )
-                    return
+    def _judge(self, entries: Sequence[Entry], own: Sequence[str] = ()) -> None:
+        """Judge a round, after which its own ids are used no more.
 
-    def _judged(self, entries: Sequence[Entry]) -> str:
+        Raises:
+            Violation: a call failed for no reason, or the results are impossible in any order of the calls.
+            TooManyOrders: that could not be decided.
+        """
         failed = next((entry for entry in entries if isinstance(entry.outcome, Errored)), None)
         if failed is not None:
             server = " and its server was up" if self._server else ""
-            return f"A call failed although its worker was not killed{server}:\n  {entry_in_words(failed)}"
-        try:
-            self._judge.storm(entries)
-        except Violation as violation:
-            return str(violation)
-        return ""
+            raise Violation(f"A call failed although its worker was not killed{server}:\n  {entry_in_words(failed)}")
+        alive = {_client(worker, restarts) for worker, restarts in enumerate(self._storm.restarts)}
+        self._rounds.add(entries, own=own, clients=alive)
+
+    def _check_all_again(self) -> None:
+        """Check that all ids still show what they should, after one more server kill.
+
+        Raises:
+            Violation: some do not.
+            TooManyOrders: that could not be decided.
+        """
+        if self._server:
+            self._kill_server()
+        if self._rounds.continues:
+            self._judge([entry for entry in self._observe(self._ids) if not self._is_own(entry, self._ids)])
+        with self._handles() as handles:
+            for call, before in self._last.values():
+                after = _outcome(handles, "at the end", call)
+                if after is not None and not self._model.is_alike(before, after):
+                    raise Violation(
+                        f"{call_in_words(call)} returned {outcome_in_words(before)} at the end of its round, but "
+                        f"{outcome_in_words(after)} at the end of the storm. No call used that id in between."
+                    )
+
+    def _remember(self, entries: Sequence[Entry], ids: Sequence[str]) -> None:
+        """Remember what ids showed at the end of their round: the last read of each."""
+        for entry in entries:
+            operation = self._contract[entry.name]
+            if self._is_own(entry, ids) and not operation.mutates:
+                self._last[frozen((entry.name, entry.args))] = operation(*entry.args), entry.outcome
+
+    def _is_own(self, entry: Entry, ids: Sequence[str]) -> bool:
+        """Whether a call depends on these ids alone, which no later round uses."""
+        keys = self._contract[entry.name].keys
+        return self._rounds.is_divided and keys is not None and set(keys(*entry.args)) <= {*ids}
+
+
+def _client(worker: int, restarts: int) -> str:
+    return f"worker {worker + 1}" + (f", restart {restarts}" if restarts else "")
 
 
 def _outcome(handles: Handles, handle: str, call: Call) -> Outcome | None:
@@ -267,5 +313,9 @@ def _outcome(handles: Handles, handle: str, call: Call) -> Outcome | None:
         return handles.outcome(handle, call)
     except pytest.skip.Exception:
         return None
+    except (AdapterError, CannotCompare):
+        raise  # nothing is known about the store then
     except (Exception, pytest.fail.Exception) as error:
+        if is_interruption(error):
+            raise
         return Errored(f"{type(error).__name__}: {error}")

@@ -4,6 +4,7 @@ from pytest_wfstate.oracle.history import Entry, Errored, Forgotten, NeverReturn
 from pytest_wfstate.oracle.judge import Judge, Timeline
 from pytest_wfstate.oracle.linearize import check
 from pytest_wfstate.oracle.model import ReferenceModel
+from pytest_wfstate.oracle.rounds import Rounds, TooManyOrders
 
 __all__ = [
     "Entry",
@@ -15,6 +16,8 @@ __all__ = [
     "ReferenceModel",
     "Refused",
     "Returned",
+    "Rounds",
     "Timeline",
+    "TooManyOrders",
     "check",
 ]

@@ -1,21 +1,22 @@
 """The judge: decides whether the reference explains what a store did.
 
-Scripts, crashes, schedules and storms all conclude here, in one way: a history is right if some order of its calls, on
-the reference, returns every result that the store returned. Sequential calls are judged one by one, a crash as calls
-that never returned, concurrent calls all together.
+Scripts, crashes and schedules conclude here, and storms in `rounds`, in one way: a history is right if some order of
+its calls, on the reference, returns every result that the store returned. Sequential calls are judged one by one, a
+crash as calls that never returned, concurrent calls all together.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 
 from pytest_wfstate.contracts.base import Call
 from pytest_wfstate.errors import Violation
 from pytest_wfstate.oracle.history import Entry, Errored, NeverReturned, Outcome, Returned
 from pytest_wfstate.oracle.linearize import check
 from pytest_wfstate.oracle.model import ReferenceModel, ReferenceState
-from pytest_wfstate.oracle.partition import parts, shares
-from pytest_wfstate.oracle.render import call_in_words, calls_around, expectation, impossible_results, result_in_words
+from pytest_wfstate.oracle.partition import parts
+from pytest_wfstate.oracle.render import call_in_words, expectation, impossible_results, later_in_words, result_in_words
+from pytest_wfstate.oracle.values import frozen, memo_key
 
 __tracebackhide__ = True
 
@@ -31,7 +32,7 @@ class Judge:
     def __init__(self, model: ReferenceModel, *, remembers: bool = False) -> None:
         self.model = model
         self.steps: dict[object, tuple[Call, States]] | None = {} if remembers else None
-        self._verdicts: dict[str, str | None] = {}
+        self._verdicts: dict[Hashable, str | None] = {}
 
     def begin(self, states: States = ()) -> Timeline:
         """Begin a timeline of sequential calls, on an empty store or on one that is in one of these states."""
@@ -43,8 +44,8 @@ class Judge:
         Raises:
             Violation: the results are impossible in any order of the calls.
         """
-        order = [[entry.end < other.begin for other in entries] for entry in entries]
-        key = repr([order, *((entry.client, entry.name, entry.args, entry.outcome) for entry in entries)])
+        order = tuple(tuple(entry.end < other.begin for other in entries) for entry in entries)
+        key = (order, *((entry.client, entry.name, memo_key(entry.args), _key(entry.outcome)) for entry in entries))
         if key not in self._verdicts:
             unexplained = (check(part, self.model) for part in parts(entries, self.model.contract))
             contradiction = next(filter(None, unexplained), None)
@@ -52,18 +53,6 @@ class Judge:
         text = self._verdicts[key]
         if text is not None:
             raise Violation(text)
-
-    def storm(self, entries: Sequence[Entry]) -> None:
-        """Judge many concurrent calls, id by id.
-
-        Raises:
-            Violation: the results are impossible in any order of the calls.
-        """
-        for part in shares(entries, self.model.contract):
-            contradiction = check(part, self.model)
-            if contradiction is not None:
-                text = impossible_results(contradiction, self.model)
-                raise Violation("\n".join([text, *calls_around(contradiction.entries, part)]))
 
 
 class Timeline:
@@ -74,7 +63,7 @@ class Timeline:
         self.model = judge.model
         self.states = states
         self.lines: list[str] = []
-        """What happened so far, as a violation shows it: calls that changed something, and restarts."""
+        """What happened so far, as a violation shows it: calls that changed something, restarts, and time."""
         self.generated_ids: list[str] = []
 
     def call(self, client: str, call: Call, outcome: Outcome, detail: Callable[[], str] = str) -> None:
@@ -91,7 +80,11 @@ class Timeline:
             details = [f"    {text}" for text in (*expected, detail()) if text]
             raise Violation("\n".join([*self.lines, f"{line} {result_in_words(outcome)}", *details]))
         if self.model.mutates(call):  # a read that saw the right thing would only lengthen the report
-            self.lines.append(line if outcome == Returned(None) else f"{line} {result_in_words(outcome)}")
+            self.lines.append(
+                line
+                if isinstance(outcome, Returned) and outcome.value is None
+                else f"{line} {result_in_words(outcome)}"
+            )
         self.states = states
         if isinstance(outcome, Returned) and self.model.generates_id(call):
             self.generated_ids.append(outcome.value)
@@ -117,16 +110,20 @@ class Timeline:
         self.lines.append("-- restart --")
         self.states = _distinct([self.model.restart(state) for state in self.states])
 
+    def wait(self, seconds: float) -> None:
+        """Add that the clock was moved."""
+        self.lines.append(later_in_words(seconds))
+
     def shows(self, read: Call) -> bool:
         """Whether a read returns anything, in the first of the states."""
         expected = self.model.expected(self.states[0], Entry("", read.name, read.args, 0, 0, Returned(None)))
-        return isinstance(expected, Returned) and expected.value not in (None, [])
+        return isinstance(expected, Returned) and expected.value is not None and frozen(expected.value) != frozen([])
 
     def _after(self, entry: Entry, call: Call) -> States:
         steps = self._judge.steps
         if steps is None:
             return self._step(entry)
-        key = (self.states, entry.client, id(call), repr(entry.outcome))
+        key = (self.states, entry.client, id(call), _key(entry.outcome))
         if key not in steps:
             steps[key] = (call, self._step(entry))  # with the call, so that no other one gets its id
         return steps[key][1]
@@ -135,6 +132,10 @@ class Timeline:
         unchanged = () if entry.must_have_happened else self.states
         after = (next_state for state in self.states for next_state in self.model.step(state, entry))
         return _distinct([*unchanged, *after])
+
+
+def _key(outcome: Outcome) -> Hashable:
+    return (Returned, memo_key(outcome.value)) if isinstance(outcome, Returned) else outcome
 
 
 def _distinct(states: Sequence[ReferenceState]) -> States:

@@ -8,9 +8,10 @@ without a result may be left out, or may take effect anywhere between its beginn
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import math
-from collections.abc import Hashable, Iterable, Sequence
-from typing import Any, Protocol, TypeVar
+from collections.abc import Hashable, Iterable, Iterator, Sequence
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 from pytest_wfstate.oracle.history import Entry, Forgotten
 
@@ -37,24 +38,76 @@ class Reference(Protocol[State]):
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
+class DeadEnd:
+    """An order that was tried, from some state, and the first call whose result contradicts it."""
+
+    start: Any
+    order: tuple[Entry, ...]
+    wrong: Entry
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
 class Unexplained:
     """Results that no order of the calls explains."""
 
     entries: tuple[Entry, ...]
     """Calls whose results no order explains, whatever the other calls returned; as few as were found."""
-    dead_ends: tuple[tuple[tuple[Entry, ...], Entry], ...]
-    """Orders that were tried, each with the first call whose result contradicts it."""
+    dead_ends: tuple[DeadEnd, ...]
 
 
 def check(entries: Iterable[Entry], reference: Reference[Any]) -> Unexplained | None:
     """Search for an order that explains the history; return what cannot be explained, or None if all can."""
-    ordered = sorted(entries, key=lambda entry: entry.begin)
-    steps = _Steps(reference)
-    if _OrderSearch(ordered, steps).succeeded:
-        return None
-    core = _Core(ordered, steps)
-    kept = core.smallest()
-    return Unexplained(tuple(ordered[index] for index in sorted(kept)), tuple(core.search(kept).dead_ends))
+    return Explanation(entries, reference, [reference.start()]).contradiction()
+
+
+class Explanation:
+    """The orders that explain a history which began in one of some states.
+
+    They are searched for when they are asked for: most often the first one is enough, and there may be very many. The
+    search is abandoned above a cost of `most`.
+    """
+
+    def __init__(
+        self, entries: Iterable[Entry], reference: Reference[Any], starts: Iterable[Any], most: float = math.inf
+    ) -> None:
+        self._entries = sorted(entries, key=lambda entry: entry.begin)
+        self._steps = _Steps(reference)
+        self._starts: list[Any] = []
+        self._search = _OrderSearch(self._entries, self._steps, self._remembered(starts), most)
+        self._ends: list[Any] = []
+
+    @property
+    def holds(self) -> bool:
+        """Whether there is one."""
+        return any(True for _ in self.states())
+
+    @property
+    def is_abandoned(self) -> bool:
+        """Whether some orders have not been tried, and never will be."""
+        return self._search.is_abandoned
+
+    def states(self) -> Iterator[Any]:
+        """Yield the different states that they can lead to."""
+        for number in itertools.count():
+            if number == len(self._ends):
+                self._ends += itertools.islice(self._search.ends, 1)
+            if number == len(self._ends):
+                return
+            yield self._ends[number]
+
+    def contradiction(self) -> Unexplained | None:
+        """Return what cannot be explained, or None if all can."""
+        if self.holds:
+            return None
+        core = _Core(self._entries, self._steps, self._starts)
+        kept = core.smallest()
+        dead_ends = core.search(kept).dead_ends
+        return Unexplained(tuple(self._entries[index] for index in sorted(kept)), tuple(dead_ends))
+
+    def _remembered(self, starts: Iterable[Any]) -> Iterator[Any]:
+        for start in starts:
+            self._starts.append(start)
+            yield start
 
 
 class _Steps:
@@ -64,10 +117,6 @@ class _Steps:
         self._reference = reference
         self._known: dict[tuple[int, Hashable], list[Hashable]] = {}
         self.cost = 0
-
-    def start(self) -> Hashable:
-        """Return the state before the first call."""
-        return self._reference.start()  # type: ignore[no-any-return]
 
     def __call__(self, state: Hashable, entry: Entry) -> list[Hashable]:
         """Return every state that this call can lead to."""
@@ -86,9 +135,10 @@ class _Core:
     kept: more calls than necessary, but still no order explains them.
     """
 
-    def __init__(self, entries: Sequence[Entry], steps: _Steps) -> None:
+    def __init__(self, entries: Sequence[Entry], steps: _Steps, starts: Sequence[Any]) -> None:
         self._entries = entries
         self._steps = steps
+        self._starts = starts
         self._forgotten = [dataclasses.replace(entry, outcome=Forgotten()) for entry in entries]
         self._most = steps.cost + _MOST_COST
 
@@ -103,10 +153,12 @@ class _Core:
             entry if index in kept or not entry.has_result else self._forgotten[index]
             for index, entry in enumerate(self._entries)
         ]
-        return _OrderSearch(entries, self._steps, self._most)
+        search = _OrderSearch(entries, self._steps, iter(self._starts), self._most)
+        search.fails = not any(True for _ in search.ends) and not search.is_abandoned
+        return search
 
     def _needed(self, known: list[int], added: list[int], among: list[int]) -> list[int]:
-        if added and self.search(known).failed:
+        if added and self.search(known).fails:
             return []
         if len(among) == 1:
             return among
@@ -116,43 +168,66 @@ class _Core:
         return of_first + of_second
 
 
+class _Frame(NamedTuple):
+    """A place in the search."""
+
+    start: Any
+    done: int
+    """Which calls are done, as bits."""
+    latest: float
+    """The latest beginning among them."""
+    state: Any
+    order: Order
+
+
 class _OrderSearch:
     """One search over calls in the order of their beginnings. It is abandoned above a cost of `most`."""
 
-    def __init__(self, entries: Sequence[Entry], steps: _Steps, most: float = math.inf) -> None:
+    def __init__(self, entries: Sequence[Entry], steps: _Steps, starts: Iterator[Any], most: float) -> None:
         self._entries = entries
         self._steps = steps
         self._most = most
         self._all = sum(1 << index for index, entry in enumerate(entries) if entry.must_have_happened)
-        self.dead_ends: list[tuple[tuple[Entry, ...], Entry]] = []
-        self.succeeded = self._search()
-        self.failed = not self.succeeded and steps.cost <= most
-        """Whether the search proved that no order explains everything."""
+        self._seen: set[tuple[int, Hashable]] = set()
+        self.dead_ends: list[DeadEnd] = []
+        self.is_abandoned = False
+        self.fails = False
+        """Whether it has proved that no order explains everything."""
+        self.ends = self._search(starts)
+        """The different states that orders lead to which explain everything."""
 
-    def _search(self) -> bool:
-        start = self._steps.start()
-        seen: set[tuple[int, Hashable]] = {(0, start)}
-        # A frame: the calls that are done, the latest beginning among them, the state, and the order.
-        stack: list[tuple[int, float, Hashable, Order]] = [(0, -math.inf, start, ())]
-        while stack and self._steps.cost <= self._most:
-            done, latest, state, order = stack.pop()
-            if done & self._all == self._all:
-                return True
-            frames: list[tuple[int, float, Hashable, tuple[Order, int]]] = []
-            for index in self._next(done, latest):
-                entry = self._entries[index]
-                states = self._steps(state, entry)
-                if not states and entry.has_result:
-                    self._note(order, index)
-                for next_state in states:
-                    key = (done | 1 << index, next_state)
-                    if key not in seen:
-                        seen.add(key)
-                        frames.append((key[0], max(latest, entry.begin), next_state, (order, index)))
-            # Those that returned first are tried first: most often that is the order.
-            frames.sort(key=lambda frame: self._entries[frame[3][1]].end, reverse=True)
-            stack += frames
-        return False
+    def _search(self, starts: Iterator[Any]) -> Iterator[Any]:
+        ends: set[Hashable] = set()
+        for start in starts:
+            is_new = (0, start) not in self._seen
+            self._seen.add((0, start))
+            stack = [_Frame(start, 0, -math.inf, start, ())] if is_new else []
+            while stack:
+                if self._steps.cost > self._most:
+                    self.is_abandoned = True
+                    return
+                frame = stack.pop()
+                if frame.done & self._all == self._all and frame.state not in ends:
+                    ends.add(frame.state)
+                    yield frame.state
+                stack += self._after(frame)
+
+    def _after(self, frame: _Frame) -> list[_Frame]:
+        """Return the frames that one call more leads to, unless they have been seen."""
+        frames: list[tuple[float, _Frame]] = []
+        for index in self._next(frame.done, frame.latest):
+            entry = self._entries[index]
+            states = self._steps(frame.state, entry)
+            if not states and entry.has_result:
+                self._note(frame, index)
+            for state in states:
+                key = (frame.done | 1 << index, state)
+                if key not in self._seen:
+                    self._seen.add(key)
+                    latest = max(frame.latest, entry.begin)
+                    frames.append((entry.end, _Frame(frame.start, key[0], latest, state, (frame.order, index))))
+        # Those that returned first are tried first: most often that is the order.
+        return [after for _, after in sorted(frames, key=lambda pair: pair[0], reverse=True)]
 
     def _next(self, done: int, latest: float) -> Iterable[int]:
         """Yield the calls that can be next in the order: those that began before any other that is left ended."""
@@ -168,9 +243,10 @@ class _OrderSearch:
                     first_end = min(first_end, entry.end)
             index += 1
 
-    def _note(self, order: Order, wrong: int) -> None:
+    def _note(self, frame: _Frame, wrong: int) -> None:
         if len(self.dead_ends) < _MOST_SHOWN:
-            self.dead_ends.append((tuple(self._entries[index] for index in _flat(order)), self._entries[wrong]))
+            order = tuple(self._entries[index] for index in _flat(frame.order))
+            self.dead_ends.append(DeadEnd(frame.start, order, self._entries[wrong]))
 
 
 def _flat(order: Order) -> list[int]:

@@ -3,26 +3,18 @@
 from __future__ import annotations
 
 import copy
-import datetime
 import functools
 import inspect
-import json
-import types
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Callable, Container, Hashable, Iterator
 from typing import Any
 
-from pydantic import BaseModel, TypeAdapter
-
-from pytest_wfstate.contracts.base import ANY_TIME, Call, Contract, GeneratedValues, PossibleEffect
-from pytest_wfstate.contracts.clock import milliseconds, seconds
-from pytest_wfstate.contracts.records import Moment
-from pytest_wfstate.errors import CorruptRecord
+from pytest_wfstate.contracts.base import Call, Contract, GeneratedValues, PossibleEffect
+from pytest_wfstate.errors import CannotCompare, CorruptRecord
 from pytest_wfstate.oracle.history import Entry, Outcome, Refused, Returned
+from pytest_wfstate.oracle.values import alike, frozen, plain
 
 REFUSALS = (CorruptRecord, LookupError, ValueError, TypeError)
 """How a call can be refused. An error of a store counts as the first of these that it is an instance of."""
-
-_ROUTINES = (types.FunctionType, types.MethodType, types.BuiltinFunctionType, GeneratedValues)
 
 
 class ReferenceState:
@@ -33,7 +25,12 @@ class ReferenceState:
 
     @functools.cached_property
     def _frozen(self) -> Hashable:
-        return _frozen(self.handles, {})
+        try:
+            return frozen(list(self.handles.values())), tuple(self.handles)
+        except CannotCompare:
+            for handle in self.handles.values():
+                _check(handle)
+            raise
 
     @functools.cached_property
     def _hash(self) -> int:
@@ -48,12 +45,23 @@ class ReferenceState:
         return self._hash
 
     def copy(self) -> dict[str, Any]:
-        """Return handles that may be changed."""
-        return copy.deepcopy(self.handles)
+        """Return handles that may be changed.
 
-    def knows(self, text: str) -> bool:
-        """Whether this text is an id in it."""
-        return _holds(self._frozen, text)
+        Raises:
+            CannotCompare: the reference keeps something that cannot be copied, let alone compared.
+        """
+        try:
+            return copy.deepcopy(self.handles)
+        except Exception as error:
+            hash(self)  # which may say where it is
+            name = type(self.handles[""]).__name__
+            raise CannotCompare(
+                f"The reference {name} cannot be copied: {error}. Keep only plain data in it."
+            ) from error
+
+    def knows(self, id_: Any) -> bool:
+        """Whether this id is in it."""
+        return _holds(self._frozen, frozen(id_))
 
 
 class ReferenceModel:
@@ -83,27 +91,34 @@ class ReferenceModel:
         """Return the state after every process has ended: only what was stored is left."""
         return ReferenceState({"": state.handles[""]})  # not a copy: a state never changes
 
+    def with_handles_of(self, state: ReferenceState, clients: Container[str]) -> ReferenceState:
+        """Return the state in which only these clients still have their handles."""
+        return ReferenceState({name: handle for name, handle in state.handles.items() if not name or name in clients})
+
     def step(self, state: ReferenceState, entry: Entry) -> Iterator[ReferenceState]:
         """Yield every state that a call can lead to with its outcome."""
-        operation = self.contract[entry.name]
-        if not operation.mutates:
-            if not entry.has_result or self._is_alike(self._outcome(dict(state.handles), entry), entry.outcome):
+        if not self.contract[entry.name].mutates:
+            if not entry.has_result or self.is_alike(self._outcome(dict(state.handles), entry), entry.outcome):
                 yield state
             return
         seen = entry.outcome.value if isinstance(entry.outcome, Returned) else None
-        if operation.generates_id and seen is not None and state.knows(seen):
-            return
         for effect in self._effects(state, entry):
             self._generated.use(seen)
             handles = state.copy()
             outcome = self._outcome(handles, entry, effect)
-            if not entry.has_result or self._is_alike(outcome, entry.outcome):
+            if self._generated.is_used and seen is not None and state.knows(seen):
+                continue  # what a store generates must be new
+            if not entry.has_result or self.is_alike(outcome, entry.outcome):
                 yield ReferenceState(handles)
 
     def expected(self, state: ReferenceState, entry: Entry) -> Outcome:
         """Return the outcome that a call should have."""
         self._generated.use(None)
         return self._outcome(state.copy(), entry)
+
+    def is_generated(self, outcome: Outcome) -> bool:
+        """Whether an expected outcome is a value that the store generates, which may be any new one."""
+        return isinstance(outcome, Returned) and self._generated.is_unseen(outcome.value)
 
     def mutates(self, call: Call) -> bool:
         """Whether a call can change anything."""
@@ -112,6 +127,12 @@ class ReferenceModel:
     def generates_id(self, call: Call) -> bool:
         """Whether a call returns an id that the store generates."""
         return self.contract[call.name].generates_id
+
+    def is_alike(self, expected: Outcome, seen: Outcome) -> bool:
+        """Whether an outcome is the expected one."""
+        if isinstance(expected, Returned) and isinstance(seen, Returned):
+            return alike(expected.value, seen.value, in_order=self._in_order)
+        return expected == seen  # neither holds a value
 
     def _effects(self, state: ReferenceState, entry: Entry) -> list[PossibleEffect]:
         operation, died = self.contract[entry.name], not entry.must_have_happened
@@ -132,48 +153,18 @@ class ReferenceModel:
             handles[client] = first.handle() if hasattr(first, "handle") else first
         return handles[client]
 
-    def _is_alike(self, expected: Outcome, seen: Outcome) -> bool:
-        if isinstance(expected, Returned) and isinstance(seen, Returned):
-            return alike(expected.value, seen.value, in_order=self._in_order)
-        return expected == seen
+
+def _check(handle: Any) -> None:
+    try:
+        frozen(handle)
+    except CannotCompare as error:
+        text = f"The reference {type(handle).__name__} keeps what cannot be compared: {error}"
+        raise CannotCompare(text) from error.__cause__
 
 
 def refused(error: BaseException) -> Refused:
     """Return the refusal that an error counts as, whatever its own class."""
     return Refused(next(kind for kind in REFUSALS if isinstance(error, kind)))
-
-
-def plain(value: Any, normalise: Callable[[Any], Any] = lambda record: record) -> Any:
-    """Convert a result to JSON, so that it can be compared and kept."""
-    if isinstance(value, BaseModel):
-        return json.loads(normalise(value).model_dump_json(warnings=False))  # it may not be valid any more
-    if isinstance(value, (list, tuple)):
-        return [plain(item, normalise) for item in value]
-    if isinstance(value, dict):
-        return {key: plain(item, normalise) for key, item in value.items()}
-    return value
-
-
-def alike(expected: Any, seen: Any, *, in_order: bool = True) -> bool:
-    """Whether a plain result is the expected one: 0, 0.0 and false differ; the reference's time equals any time."""
-    if type(expected) is not type(seen):
-        return False
-    if isinstance(expected, dict):
-        return expected.keys() == seen.keys() and all(alike(expected[key], seen[key]) for key in expected)
-    if isinstance(expected, list):
-        if not in_order:
-            expected, seen = sorted(expected, key=json.dumps), sorted(seen, key=json.dumps)
-        return len(expected) == len(seen) and all(map(alike, expected, seen))
-    return bool(expected == seen) or (isinstance(expected, Hashable) and expected in _any_times())
-
-
-@functools.cache
-def _any_times() -> set[Hashable]:
-    """Return what the reference's time looks like in its records."""
-    # Not when the module is imported: the clock may be frozen then, and pydantic does not know a frozen datetime.
-    kinds: list[Any] = [Moment, datetime.datetime]
-    written = (TypeAdapter(kind).dump_python(ANY_TIME, mode="json") for kind in kinds)
-    return {seconds(ANY_TIME), milliseconds(ANY_TIME), *written}
 
 
 def _now(result: Any) -> Any:
@@ -188,31 +179,7 @@ def _now(result: Any) -> Any:
     raise TypeError("An async method of the reference waits for something. It must do all its work in memory, at once.")
 
 
-def _holds(frozen: Any, text: str) -> bool:
-    if isinstance(frozen, (tuple, frozenset)):
-        return any(_holds(item, text) for item in frozen)
-    return bool(frozen == text)
-
-
-def _frozen(value: Any, numbers: dict[int, int]) -> Hashable:
-    """Convert a reference to something hashable, with a number for an object that occurs again."""
-    if value is None or isinstance(value, (str, bytes)):
-        return value
-    if isinstance(value, (bool, int, float, datetime.datetime)):
-        return (type(value), value)  # 1, 1.0 and True are equal to Python
-    if isinstance(value, BaseModel):
-        return value.model_dump_json()
-    if isinstance(value, _ROUTINES):
-        return None
-    if isinstance(value, tuple):
-        return tuple(_frozen(item, numbers) for item in value)
-    if id(value) in numbers:
-        return ("seen", numbers[id(value)])
-    numbers[id(value)] = len(numbers)
-    if isinstance(value, dict):
-        return tuple((_frozen(key, numbers), _frozen(item, numbers)) for key, item in value.items())
-    if isinstance(value, (set, frozenset)):
-        return frozenset(_frozen(item, numbers) for item in value)
-    if isinstance(value, list):
-        return ("list", *(_frozen(item, numbers) for item in value))
-    return (type(value), numbers[id(value)], _frozen(vars(value), numbers) if hasattr(value, "__dict__") else None)
+def _holds(form: Any, wanted: Hashable) -> bool:
+    if form == wanted:
+        return True
+    return isinstance(form, (tuple, frozenset)) and any(_holds(part, wanted) for part in form)

@@ -17,18 +17,30 @@ def parts(entries: Sequence[Entry], contract: Contract) -> list[list[Entry]]:
     return [part for _, part in _groups(entries, contract)]
 
 
-def shares(entries: Sequence[Entry], contract: Contract) -> list[list[Entry]]:
+def is_divisible(contract: Contract) -> bool:
+    """Whether `shares` can divide its histories.
+
+    Each operation has ids, or its result can be divided by id. None may change all ids, except for a recovery: once
+    that was called, calling it again changes nothing that an earlier round has left.
+    """
+    recovery = contract.recovery.name if contract.recovery else None
+    return all(
+        operation.keys is not None
+        or (operation.project is not None and (not operation.mutates or operation.name == recovery))
+        for operation in contract.operations
+    )
+
+
+def shares(entries: Sequence[Entry], contract: Contract) -> list[tuple[set[Hashable], list[Entry]]]:
     """Split a history into parts that share no id, each with its share of the calls that depend on every id.
 
-    This is for histories too long to be judged whole. It is weaker: a list may have seen one id earlier than another,
-    and a recovery may have reached them one by one.
+    This is for histories too long to be judged whole, of a contract that `is_divisible`. It is weaker: a list may have
+    seen one id earlier than another, and a recovery may have reached them one by one.
     """
-    if any(contract[entry.name].keys is None and contract[entry.name].project is None for entry in entries):
-        return [list(entries)]
     of_all = [entry for entry in entries if contract[entry.name].keys is None]
     others = [entry for entry in entries if contract[entry.name].keys is not None]
     return [
-        [*part, *(_share(entry, contract[entry.name], ids) for entry in of_all)]
+        (ids, [*part, *(_share(entry, contract[entry.name], ids) for entry in of_all)])
         for ids, part in _groups(others, contract)
     ]
 

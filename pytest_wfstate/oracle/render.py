@@ -21,8 +21,9 @@ from pytest_wfstate.contracts import (
 from pytest_wfstate.contracts.base import Call
 from pytest_wfstate.contracts.records import Record
 from pytest_wfstate.oracle.history import Entry, Outcome, Returned
-from pytest_wfstate.oracle.linearize import Unexplained
+from pytest_wfstate.oracle.linearize import DeadEnd, Unexplained
 from pytest_wfstate.oracle.model import ReferenceModel
+from pytest_wfstate.oracle.values import alike, is_json, parts
 
 _WIDTH = 72  # of a value
 _ORDERS = 3  # that are shown of all that were tried
@@ -61,6 +62,11 @@ def result_in_words(outcome: Outcome) -> str:
     return f"-> {outcome_in_words(outcome)}" if isinstance(outcome, Returned) else str(outcome)
 
 
+def later_in_words(seconds: float) -> str:
+    """Format that time has passed."""
+    return f"-- {seconds:g} s later --"
+
+
 def entry_in_words(entry: Entry) -> str:
     """Format a call with its client and its outcome."""
     return f"{entry.client}: {call_in_words(Call(entry.name, entry.args))} {result_in_words(entry.outcome)}"
@@ -68,8 +74,8 @@ def entry_in_words(entry: Entry) -> str:
 
 def expectation(expected: Sequence[Outcome], entry: Entry, model: ReferenceModel) -> list[str]:
     """Return what the reference allows instead of an outcome, and where two records differ, which may be elided."""
-    if model.generates_id(Call(entry.name)) and isinstance(expected[0], Returned):
-        return ["expected: a new id"]
+    if model.is_generated(expected[0]):
+        return ["expected: a new id" if model.generates_id(Call(entry.name)) else f"expected: a new {entry.name}"]
     texts = dict.fromkeys(_alternative(outcome, expected[0]) for outcome in expected)
     return [f"expected: {' or '.join(texts)}", *_difference(expected, entry.outcome)]
 
@@ -77,7 +83,7 @@ def expectation(expected: Sequence[Outcome], entry: Entry, model: ReferenceModel
 def impossible_results(unexplained: Unexplained, model: ReferenceModel) -> str:
     """Show results that no order of the calls explains, and what the reference returns in some of the orders."""
     entries = (f"  {entry_in_words(entry)}" for entry in unexplained.entries)
-    orders = dict.fromkeys(_dead_end(order, wrong, model) for order, wrong in unexplained.dead_ends)
+    orders = dict.fromkeys(_dead_end(dead_end, model) for dead_end in unexplained.dead_ends)
     return "\n".join(["These results are impossible in any order of the calls.", *entries, *list(orders)[:_ORDERS]])
 
 
@@ -97,11 +103,11 @@ def _milliseconds(entry: Entry, start: float) -> str:
     return f"{(entry.begin - start) * 1000:7.1f} - {(entry.end - start) * 1000:7.1f}"
 
 
-def _dead_end(order: Sequence[Entry], wrong: Entry, model: ReferenceModel) -> str:
-    state = model.start()
-    for entry in order:
+def _dead_end(dead_end: DeadEnd, model: ReferenceModel) -> str:
+    state, wrong = dead_end.start, dead_end.wrong
+    for entry in dead_end.order:
         state = next(iter(model.step(state, entry)), state)
-    changes = [f"{entry.name} ({entry.client})" for entry in order if model.mutates(Call(entry.name))]
+    changes = [f"{entry.name} ({entry.client})" for entry in dead_end.order if model.mutates(Call(entry.name))]
     earlier = [f"{len(changes) - _LAST:,} others"] if len(changes) > _LAST else []
     calls = ", ".join([*earlier, *changes[-_LAST:]]) or "no change"
     expected = "; ".join(expectation([model.expected(state, wrong)], wrong, model))
@@ -112,7 +118,7 @@ def _alternative(outcome: Outcome, first: Outcome) -> str:
     """Format an expected outcome, so that it differs from the first one even where both are elided."""
     text = outcome_in_words(outcome)
     looks_equal = _LENGTH.sub("", text) == _LENGTH.sub("", outcome_in_words(first))
-    differences = _difference([first], outcome) if outcome != first and looks_equal else []
+    differences = _difference([first], outcome) if looks_equal and outcome is not first else []
     return f"the same, but {differences[0]}" if differences else text
 
 
@@ -120,7 +126,8 @@ def _difference(expected: Sequence[Outcome], seen: Outcome) -> list[str]:
     if len(expected) != 1 or not isinstance(expected[0], Returned) or not isinstance(seen, Returned):
         return []
     values = (expected[0].value, seen.value)
-    return [difference(*values)] if all(isinstance(value, (dict, list)) for value in values) else []
+    has_parts = type(values[0]) is type(values[1]) and any(map(_entries, values))
+    return [difference(*values)] if has_parts and not alike(*values) else []
 
 
 def in_words(value: Any) -> str:
@@ -136,19 +143,27 @@ def in_words(value: Any) -> str:
 
 def difference(expected: Any, seen: Any, path: str = "") -> str:
     """Name the first place where two plain values differ, with both values."""
-    if isinstance(expected, dict) and isinstance(seen, dict):
-        for key in [*expected, *(key for key in seen if key not in expected)]:
-            if key not in seen:
+    is_cut = isinstance(expected, list) and isinstance(seen, list) and len(expected) != len(seen)
+    if type(expected) is type(seen) and not is_cut:
+        ours, theirs = _entries(expected), _entries(seen)
+        for key in [*ours, *(key for key in theirs if key not in ours)]:
+            if key not in theirs:
                 return f"{_join(path, key)} is missing"
-            if key not in expected:
+            if key not in ours:
                 return f"{_join(path, key)} is new"
-            if _json(expected[key]) != _json(seen[key]):
-                return difference(expected[key], seen[key], _join(path, key))
-    if isinstance(expected, list) and isinstance(seen, list) and len(expected) == len(seen):
-        for number, pair in enumerate(zip(expected, seen, strict=True)):
-            if _json(pair[0]) != _json(pair[1]):
-                return difference(*pair, _join(path, str(number)))
-    return f"{path or 'it'} is {short(_json(seen))}, not {short(_json(expected))}"
+            if not alike(ours[key], theirs[key]):
+                return difference(ours[key], theirs[key], _join(path, key))
+    texts = short(_json(seen)), short(_json(expected))
+    if texts[0] == texts[1] and type(expected) is not type(seen):
+        texts = f"{texts[0]} ({type(seen).__name__})", f"{texts[1]} ({type(expected).__name__})"
+    return f"{path or 'it'} is {texts[0]}, not {texts[1]}"
+
+
+def _entries(value: Any) -> dict[str, Any]:
+    """Return the parts of a value that can be compared one by one, by name."""
+    taken = parts(value)
+    named = {str(label).removeprefix("."): part for label, part in taken.ordered if label != ".__reduce__"}
+    return named | {str(key): part for key, part in taken.keyed}
 
 
 def short(text: str) -> str:
@@ -176,4 +191,5 @@ def _join(path: str, key: str) -> str:
 
 
 def _json(value: Any) -> str:
-    return json.dumps(value, ensure_ascii=False, default=repr)
+    """Format a value as JSON, if it has one, and else as Python."""
+    return json.dumps(value, ensure_ascii=False) if is_json(value) else repr(value)

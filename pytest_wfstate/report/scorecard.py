@@ -7,9 +7,12 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Self
 
+from pytest_wfstate.report.terminal import counted, cut_off
 from pytest_wfstate.suites.clauses import LEVELS, NOT_APPLICABLE
 
 SKIPPED = ("not offered", NOT_APPLICABLE, "skipped")
+_KNOWN = {"known": "known to fail", "not seen": "known to fail but not seen to"}
+"""Results of clauses that are known to fail, in words."""
 _HEAD = ("store", *LEVELS, "failed", "skipped", "not measured", "not asked")
 
 
@@ -22,7 +25,7 @@ class Item:
     level: str
     """Empty for a test that is not a clause."""
     result: str
-    """passed, failed, known, not measured, or one of `SKIPPED`."""
+    """passed, failed, known, not seen, not measured, or one of `SKIPPED`."""
     text: str = ""
     """The report of a failure, or why the test was skipped."""
     left_out: tuple[str, ...] = ()
@@ -31,8 +34,10 @@ class Item:
     """Fields of records that the suite does not compare."""
     limits: tuple[str, ...] = ()
     """What a pass does not prove."""
-    is_bounded: bool = False
-    """Whether a bound cut its exploration off."""
+    bounded_to: tuple[str, ...] = ()
+    """How much each exploration covered that a bound cut off."""
+    is_replay: bool = False
+    """Whether it replayed a violation, and nothing else."""
 
     @classmethod
     def of(cls, suite: str, name: str, outcome: str, text: str, properties: Iterable[tuple[str, Any]]) -> Self:
@@ -52,7 +57,8 @@ class Item:
             all_of("wfstate_left_out"),
             all_of("wfstate_forgets"),
             all_of("wfstate_limit"),
-            "wfstate_bounded" in last,
+            all_of("wfstate_bounded_to"),
+            "wfstate_replayed" in last,
         )
 
     @classmethod
@@ -84,7 +90,7 @@ class Row:
     @property
     def is_clean(self) -> bool:
         """Whether every clause that was asked and is applicable was seen to hold, and there was at least one."""
-        return not self.count("failed", "not measured") and self.count("passed", "known") > 0
+        return not self.count("failed", "not measured") and self.count("passed", "known", "not seen") > 0
 
     def cells(self) -> tuple[str, ...]:
         """Return the cells of the row in the scorecard."""
@@ -95,13 +101,13 @@ class Row:
     def in_a_line(self) -> str:
         """Format the row as one line, without the counts that are 0."""
         levels = ", ".join(f"{level} {self.level(level)}" for level in LEVELS if self.level(level) != "-")
-        kinds = ("failed", "known", "not measured", *SKIPPED)
-        counts = [
-            f"{self.count(kind)} {'known to fail' if kind == 'known' else kind}" for kind in kinds if self.count(kind)
-        ]
+        kinds = ("failed", *_KNOWN, "not measured", *SKIPPED)
+        counts = [f"{self.count(kind)} {_KNOWN.get(kind, kind)}" for kind in kinds if self.count(kind)]
         counts += [f"{self.not_asked} not asked"] if self.not_asked else []
         forgotten = f"not compared: {', '.join(self.forgets())}" if self.forgets() else ""
-        parts = [levels or "no clause", ", ".join(counts), forgotten, *self.limits()]
+        number = sum(len(item.bounded_to) for item in self.items)
+        bounded = f"{counted(number, 'exploration')} cut off by a bound" if number else ""
+        parts = [levels or "no clause", ", ".join(counts), forgotten, bounded, *self.limits()]
         return f"{self.name}: {'; '.join(filter(None, parts))}"
 
     def forgets(self) -> list[str]:
@@ -116,16 +122,21 @@ class Row:
         """Return what the numbers do not show: why clauses were skipped, and what a pass did without."""
         skipped = Counter(item.text for item in self.items if item.result in ("not offered", "skipped"))
         left_out = Counter(reason for item in self.items if item.result == "passed" for reason in item.left_out)
-        known = [item for item in self.items if item.result == "known"]
-        bounded = sum(item.is_bounded for item in self.items)
+        known = [item for item in self.items if item.result in _KNOWN]
         return [
             *(f"{number} skipped: {reason}" for reason, number in skipped.items()),
             *(f"{number} passed in part: {reason}" for reason, number in left_out.items()),
             *(f"{item.clause} is known to fail: {item.text}" for item in known),
             *([f"not compared: {', '.join(self.forgets())}"] if self.forgets() else []),
             *self.limits(),
-            *([f"a bound cut off {bounded} of the explorations: a larger --profile tries more"] if bounded else []),
+            *self._cut_off(),
         ]
+
+    def _cut_off(self) -> list[str]:
+        bounded = {item.clause: item.bounded_to for item in self.items if item.bounded_to}
+        number = sum(map(len, bounded.values()))
+        what = f"a bound cut off {counted(number, 'exploration')}: a larger profile tries more"
+        return [what, *cut_off(bounded)] if bounded else []
 
 
 def scorecard(rows: Sequence[Row]) -> str:
@@ -138,15 +149,17 @@ def scorecard(rows: Sequence[Row]) -> str:
 
 
 def violations(rows: Sequence[Row]) -> str:
-    """Format everything that failed or was not measured, in full."""
+    """Format everything that failed or was not measured: in full, or in a line if there is no more to it."""
     reports = [
-        f"--- {row.name}: {item.clause} {'was not measured' if item.result == 'not measured' else 'fails'} ---\n"
-        f"{item.text.strip()}\n"
+        (
+            f"{row.name}: {item.clause} {'was not measured' if item.result == 'not measured' else 'fails'}",
+            item.text.strip(),
+        )
         for row in rows
         for item in row.items
         if item.result in ("failed", "not measured")
     ]
-    return "\n".join(reports)
+    return "\n".join(f"--- {title} ---\n{text}\n" if "\n" in text else f"{title}: {text}" for title, text in reports)
 
 
 def rows_of(items: Iterable[Item], not_asked: Mapping[str, int]) -> list[Row]:

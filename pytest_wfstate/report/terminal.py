@@ -5,13 +5,20 @@ The plugin imports this when pytest starts, so it imports nothing heavy.
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from pytest_wfstate.labs.options import NOT_OPENED
+
+if TYPE_CHECKING:
+    from pytest_wfstate.report.scorecard import Item
+
 _MOST_LINES = 8
-"""More suites than this share one line."""
+"""More suites, or tests that a bound cut off, than this share one line."""
 
 _COUNTED = {"states": ("workload", "disk"), "schedules": ("race", "schedule"), "calls": ("storm", "call")}
 """For each counter of an exploration: what was explored, and what was counted in it."""
@@ -27,17 +34,21 @@ class ResultCollector:
 
     def __init__(self, replay: str | None) -> None:
         self._replay = replay
-        self._properties: Properties = []
-        self._clauses: list[tuple[str, Properties]] = []
+        self._tests: dict[str, Properties] = {}
+        """What each test has reported."""
+        self._outcomes: dict[str, str] = {}
         self.not_asked: Counter[str] = Counter()
         """For each suite, how many clauses are above its level."""
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        """Collect the properties of a test."""
+        """Collect the properties of a test, and how it ended. If it is run again, its last run counts."""
+        test, properties = report.nodeid, [pair for pair in report.user_properties if pair[0].startswith("wfstate_")]
+        if not properties:
+            return
+        before = "passed" if report.when == "setup" else self._outcomes.get(test, "passed")
+        self._outcomes[test] = report.outcome if before == "passed" else before
         if report.when == "teardown":
-            self._properties += [pair for pair in report.user_properties if pair[0].startswith("wfstate_")]
-            if any(name in ("wfstate_clause", "wfstate_forgets") for name, _ in report.user_properties):
-                self._clauses.append((suite_of(report.nodeid), report.user_properties))
+            self._tests[test] = properties
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_testnodedown(self, node: Any) -> None:
@@ -53,9 +64,10 @@ class ResultCollector:
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
         """Write the summary lines."""
-        if any(name == "wfstate_verdict" for name, _ in self._properties):
-            terminalreporter.write_line(f"wfstate: {summary(self._properties)}")
-        for line in self._suites():
+        stats = terminalreporter.stats
+        if not_opened := stats.pop(NOT_OPENED, []):  # shown in a line each, as the full reports are written already
+            stats.setdefault("failed", []).extend(not_opened)
+        for line in [*self._explorations(), *self._cut_off(), *self._suites()]:
             terminalreporter.write_line(f"wfstate: {line}")
         if self._nothing_replayed(config):
             terminalreporter.write_line(
@@ -65,12 +77,49 @@ class ResultCollector:
                 red=True,
             )
 
-    def _suites(self) -> list[str]:
-        if not self._clauses and not self.not_asked:
-            return []
-        from pytest_wfstate.report.scorecard import Item, Row, rows_of
+    def pytest_report_teststatus(self, report: pytest.TestReport) -> tuple[str, str, str] | None:
+        """Keep tests apart that fail for a reason another one shows in full."""
+        properties = getattr(report, "user_properties", ())  # which a report of the collection does not have
+        return (NOT_OPENED, "F", "FAILED") if report.failed and (NOT_OPENED, True) in properties else None
 
-        items = [Item.of(suite, "", "", "", properties) for suite, properties in self._clauses]
+    def _explorations(self) -> list[str]:
+        all_properties = [pair for properties in self._tests.values() for pair in properties]
+        if not any(name == "wfstate_verdict" for name, _ in all_properties):
+            return []
+        # The verdict of a clause is that of the suite: it may fail before, or without, an exploration.
+        verdicts = [
+            {"failed": "VIOLATED", "not measured": "NOT_MEASURED"}.get(item.result, item.result)
+            for item in self._items()
+        ]
+        for properties in self._tests.values():
+            if ("wfstate_suite", True) not in properties:
+                verdicts += [value for name, value in properties if name == "wfstate_verdict"]
+        return [summary(all_properties, verdicts)]
+
+    def _cut_off(self) -> list[str]:
+        bounded = {
+            test: [str(value) for name, value in properties if name == "wfstate_bounded_to"]
+            for test, properties in self._tests.items()
+        }
+        lines = cut_off({test: covered for test, covered in bounded.items() if covered})
+        return [f"cut off by a bound: {line}" for line in lines]
+
+    def _items(self) -> list[Item]:
+        tests = {test: pairs for test, pairs in self._tests.items() if ("wfstate_suite", True) in pairs}
+        if not tests:
+            return []
+        from pytest_wfstate.report.scorecard import Item
+
+        return [
+            Item.of(suite_of(test), test, self._outcomes[test], "", properties) for test, properties in tests.items()
+        ]
+
+    def _suites(self) -> list[str]:
+        items = self._items()
+        if not items and not self.not_asked:
+            return []
+        from pytest_wfstate.report.scorecard import Row, rows_of
+
         rows = rows_of(items, self.not_asked)
         if len(rows) > _MOST_LINES:
             rows = [Row(f"{len(rows)} suites", items, self.not_asked.total())]
@@ -78,7 +127,7 @@ class ResultCollector:
 
     def _nothing_replayed(self, config: pytest.Config) -> bool:
         asked = self._replay is not None and not config.option.collectonly
-        return asked and ("wfstate_replayed", True) not in self._properties
+        return asked and not any(("wfstate_replayed", True) in properties for properties in self._tests.values())
 
 
 def suite_of(nodeid: str) -> str:
@@ -86,16 +135,17 @@ def suite_of(nodeid: str) -> str:
     return nodeid.split("::")[-2]
 
 
-def summary(properties: Properties) -> str:
+def summary(properties: Properties, verdicts: Sequence[str]) -> str:
     """Return one line about all explorations of a session."""
     parts = []
     for name, (whole, part) in _COUNTED.items():
         numbers = [int(value) for key, value in properties if key == f"wfstate_{name}"]
         if numbers:
-            parts += [_count(len(numbers), whole), _count(sum(numbers), part)]
-    verdicts = [value for key, value in properties if key == "wfstate_verdict"]
-    parts += [_count(verdicts.count("VIOLATED"), "violation"), f"{verdicts.count('NOT_MEASURED')} not measured"]
-    if bounded := sum(key == "wfstate_bounded" for key, _ in properties):
+            parts += [counted(len(numbers), whole), counted(sum(numbers), part)]
+    parts += [counted(verdicts.count("VIOLATED"), "violation"), f"{verdicts.count('NOT_MEASURED')} not measured"]
+    if incomplete := verdicts.count("INCOMPLETE"):
+        parts.append(f"{incomplete} incomplete")
+    if bounded := sum(key == "wfstate_bounded_to" for key, _ in properties):
         parts.append(f"{bounded:,} cut off by a bound")
     seconds = sum(float(value) for key, value in properties if key == "wfstate_seconds")
     states = sum(int(value) for key, value in properties if key == "wfstate_states")
@@ -104,5 +154,16 @@ def summary(properties: Properties) -> str:
     return ", ".join(parts)
 
 
-def _count(number: int, noun: str) -> str:
+def cut_off(bounded: Mapping[str, Sequence[str]]) -> list[str]:
+    """Return how much each test covered whose explorations a bound cut off, a line each, for the first few tests."""
+    lines = [
+        f"{test}: {first}" + (f"; and {counted(len(rest), 'more exploration')}" if rest else "")
+        for test, (first, *rest) in itertools.islice(bounded.items(), _MOST_LINES)
+    ]
+    hidden = len(bounded) - len(lines)
+    return [*lines, counted(hidden, "more test")] if hidden else lines
+
+
+def counted(number: int, noun: str) -> str:
+    """Return a number and what it counts."""
     return f"{number:,} {noun}{'' if number == 1 else 's'}"

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from pytest_wfstate import samples
-from pytest_wfstate.contracts.base import Call, Contract, Operation, PossibleEffect
+from pytest_wfstate.contracts.base import Call, Contract, Operation, PossibleEffect, ResultOf
 from pytest_wfstate.specs.arguments import first_id, only_an_id, st
 from pytest_wfstate.stores.memory import MemoryPausedStore
 
@@ -27,6 +27,14 @@ def _saves(ids: Sequence[str]) -> Any:
     return st.sampled_from([(samples.paused(run_id, iterations=number),) for run_id in ids for number in range(3)])
 
 
+def _renewals(ids: Sequence[str]) -> Any:
+    return st.sampled_from([(run_id, ResultOf("token", nth)) for run_id in ids for nth in (0, 1, -1)])
+
+
+def _completions(ids: Sequence[str]) -> Any:
+    return only_an_id(ids) | _renewals(ids)
+
+
 SAVE = Operation("save", _saves, mutates=True, required=True, keys=lambda paused: [paused.run_id])
 LOAD = Operation("load", only_an_id, required=True, keys=first_id)
 CLAIM = Operation("claim", only_an_id, mutates=True, keys=first_id)
@@ -39,7 +47,11 @@ RECOVER = Operation(
     partial_effects=_partial_recoveries,
     project=lambda *_: ...,
 )
-COMPLETE = Operation("complete", only_an_id, mutates=True, keys=first_id)
+COMPLETE = Operation("complete", _completions, mutates=True, keywords=("token",), keys=first_id)
+# It changes nothing in a store. The reference makes the token when it is first asked for, and then it must be the one
+# that the store has made.
+TOKEN = Operation("token", only_an_id, mutates=True, keys=first_id, in_storms=False)
+RENEW = Operation("renew", _renewals, mutates=True, keywords=("token",), keys=first_id, in_storms=False)
 REMOVE = Operation("remove", only_an_id, mutates=True, keys=first_id)
 LIST = Operation(
     "list", lambda _: st.just(()), project=lambda paused, ids: [run_id for run_id in paused if run_id in ids]
@@ -58,8 +70,8 @@ def reads(ids: Sequence[str]) -> list[Call]:
 
 PAUSED = Contract(
     "paused",
-    [SAVE, LOAD, CLAIM, RECOVER, COMPLETE, REMOVE, LIST],
-    reference=lambda generated: MemoryPausedStore(clock=generated.time),
+    [SAVE, LOAD, CLAIM, RECOVER, COMPLETE, REMOVE, LIST, TOKEN, RENEW],
+    reference=lambda generated: MemoryPausedStore(clock=generated.time, new_token=generated.id),
     write=save,
     reads=reads,
     recovery=RECOVER(),

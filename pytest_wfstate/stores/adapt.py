@@ -11,7 +11,8 @@ from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
 
 from pytest_wfstate.errors import LoopDeadlock
-from pytest_wfstate.stores.base import Store, blocking, in_thread
+from pytest_wfstate.stores.base import Store, blocking
+from pytest_wfstate.stores.threads import WaitingThreads
 
 __all__ = ["as_async", "as_sync"]
 
@@ -31,7 +32,7 @@ def as_sync(store: Any) -> Any:
 
 
 def as_async(store: Any) -> Any:
-    """Return `store` with async methods: each blocking one runs in a thread."""
+    """Return `store` with async methods: each blocking one runs in a thread of the store's own."""
     return _AsyncAdapter(store)
 
 
@@ -77,12 +78,16 @@ class _SyncAdapter(_Adapter):
 
 
 class _AsyncAdapter(_Adapter):
+    def __init__(self, store: Any) -> None:
+        super().__init__(store)
+        self._threads = WaitingThreads()
+
     def _wrap(self, method: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(method)
         async def call(*args: Any, **kwargs: Any) -> Any:
             if inspect.iscoroutinefunction(method):
                 return self._adapt(await method(*args, **kwargs))
-            result = await in_thread(functools.partial(method, *args, **kwargs))
+            result = await self._threads.run(functools.partial(method, *args, **kwargs))
             return self._adapt(await result if inspect.isawaitable(result) else result)
 
         return call

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-import asyncio
 import functools
 from collections.abc import Callable, Coroutine
-from typing import Any, ParamSpec, Self, TypeVar
+from typing import Any, Concatenate, ParamSpec, Self, TypeVar
+
+from pytest_wfstate.stores.threads import WaitingThreads
 
 P = ParamSpec("P")
 T = TypeVar("T")
+S = TypeVar("S", bound="Store")
 
 _BLOCKING: dict[Any, Callable[..., Any]] = {}
 """Maps each async method made by `threaded` to the blocking method it wraps."""
@@ -17,8 +19,18 @@ _BLOCKING: dict[Any, Callable[..., Any]] = {}
 class Store:
     """A handle on stored state: a sync and async context manager whose `close()` may be called at any time."""
 
+    _threads: WaitingThreads
+    """The threads in which its async methods do their work."""
+
+    def __new__(cls, *_: Any, **__: Any) -> Self:
+        """Make a store that has its threads, whether or not a subclass calls our `__init__`."""
+        store = super().__new__(cls)
+        store._threads = WaitingThreads()
+        return store
+
     def close(self) -> None:
         """Release what this handle holds. What it stored stays. Closing twice does nothing."""
+        self._threads.close()
 
     def __enter__(self) -> Self:
         return self
@@ -33,15 +45,15 @@ class Store:
         self.close()
 
 
-def threaded(method: Callable[P, T]) -> Callable[P, Coroutine[Any, Any, T]]:
-    """Turn a blocking method into an async one that works in a thread.
+def threaded(method: Callable[Concatenate[S, P], T]) -> Callable[Concatenate[S, P], Coroutine[Any, Any, T]]:
+    """Turn a blocking method of a store into an async one that works in a thread of the store.
 
     Nothing is bound to an event loop, so a store may be used from one loop after another.
     """
 
     @functools.wraps(method)
-    async def call(*args: P.args, **kwargs: P.kwargs) -> T:
-        return await in_thread(functools.partial(method, *args, **kwargs))
+    async def call(self: S, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        return await self._threads.run(functools.partial(method, self, *args, **kwargs))
 
     _BLOCKING[call] = method
     return call
@@ -51,14 +63,3 @@ def blocking(method: Callable[..., Any]) -> Callable[..., Any] | None:
     """Return the blocking form of a bound method made by `threaded`, to call without a thread; None for any other."""
     function = _BLOCKING.get(getattr(method, "__func__", None))
     return function and functools.partial(function, getattr(method, "__self__", None))
-
-
-async def in_thread(call: Callable[[], T]) -> T:
-    """Run `call` in a thread of the running event loop: asyncio's, or else trio's."""
-    try:
-        asyncio.get_running_loop()
-    except RuntimeError:
-        import trio
-
-        return await trio.to_thread.run_sync(call)
-    return await asyncio.to_thread(call)

@@ -1,6 +1,6 @@
 """Conformance suites: subclass one, write `open`, and learn which promises a store breaks."""
 
-from pytest_wfstate.contracts.base import Call, Contract, Operation
+from pytest_wfstate.contracts.base import Call, Contract, Operation, ResultOf
 from pytest_wfstate.engine.script import RESTART, second_handle
 from pytest_wfstate.suites.base import Suite
 from pytest_wfstate.suites.clauses import script
@@ -19,6 +19,7 @@ __all__ = [
     "EffectSuite",
     "Operation",
     "PausedSuite",
+    "ResultOf",
     "ResumeSuite",
     "RunSuite",
     "Scenario",

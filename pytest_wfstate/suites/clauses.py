@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, get_args
 
 from pytest_wfstate.engine.script import Later, Step, Tick
@@ -21,10 +21,13 @@ if TYPE_CHECKING:
 __tracebackhide__ = True
 
 Level = Literal["core", "safe", "hardened"]
+ClockSource = Literal["process", "foreign"]
+"""Where a store reads the time: in its process, where it can be frozen, or elsewhere, as from a server or a file."""
 Fault = Literal["none", "input", "kill", "power", "errors", "race", "server"]
 
 LEVELS: tuple[Level, ...] = get_args(Level)
 MEDIA: tuple[Medium, ...] = get_args(Medium)
+CLOCKS: tuple[ClockSource, ...] = get_args(ClockSource)
 
 NOT_APPLICABLE = "not applicable"
 """How the reason begins for skipping a clause that means nothing for a medium."""
@@ -72,7 +75,7 @@ def script(level: Level, promise: str, *steps: Step | Later, fault: Fault = "non
 
 
 def timed(level: Level, promise: str, *steps: Step | Later | Tick) -> Test:
-    """Make a clause of calls while the clock is frozen."""
+    """Make a clause of calls while the clock is frozen. It is not applicable to a store with a foreign clock."""
 
     @clause(level, promise)
     def test(self: Suite) -> None:
@@ -103,7 +106,8 @@ def check_settings(suite: Any) -> None:
     Raises:
         InvalidSetting: an attribute has a value that means nothing.
     """
-    for name, known in (("medium", MEDIA), ("level", LEVELS)):
+    known: Sequence[str]
+    for name, known in (("medium", MEDIA), ("level", LEVELS), ("clock", CLOCKS)):
         value = getattr(suite, name)
         if value not in known:
             raise InvalidSetting(f"{name} of {suite.__name__} is {value!r}. Choose one of: {', '.join(known)}.")

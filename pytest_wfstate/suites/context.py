@@ -43,6 +43,10 @@ class SuiteFacts:
     """Whether it writes in ways that the race lab cannot interleave; None until a race has tried."""
 
 
+class NotOpened(pytest.fail.Exception):  # type: ignore[name-defined, misc]
+    """The store cannot be opened, as another test of the class has shown."""
+
+
 _FACTS = pytest.StashKey[SuiteFacts]()
 
 
@@ -136,12 +140,18 @@ class ClauseContext:
             raise
 
     def play_in_time(self, steps: Sequence[Step | Later | Tick]) -> None:
-        """Run a script while the clock is frozen: then every time stamp is known."""
+        """Run a script while the clock is frozen: then every time stamp is known.
+
+        Skips the test if the clock of the store cannot be frozen.
+        """
+        if self.suite.clock == "foreign":
+            pytest.skip(f"{NOT_APPLICABLE}: the store's clock cannot be frozen")
         with frozen_clock(START) as clock, self.handles(self.home()) as handles:
             script = self._begin(ReferenceModel(self.contract, self.suite.normalise, _Clock()))
             for step in steps:
                 if isinstance(step, Tick):
                     clock.tick(step.seconds)
+                    script.timeline.wait(step.seconds)
                 else:
                     script.run(handles, [step])
         self._report_left_out(script)
@@ -183,15 +193,19 @@ class ClauseContext:
         try:
             store = self.driver.run(lambda: self.suite.open(home), "open")
         except Exception as error:
-            if self.facts.fails_to_open and not self.facts.has_opened:
-                kind = type(error).__name__
-                pytest.fail(f"open() raises {kind}: see the first failure of this class", pytrace=False)
-            self.facts.fails_to_open |= not self.facts.has_opened
+            self._need_first_failure(f"raises {type(error).__name__}")
             raise
         if store is None:
+            self._need_first_failure("returned None")
             pytest.fail(f"{type(self.suite).__name__}.open() returned None. It must return the store.", pytrace=False)
         self.facts.has_opened = True
         return store
+
+    def _need_first_failure(self, what: str) -> None:
+        """Raise `NotOpened` if another test of the class has already shown why the store cannot be opened."""
+        if self.facts.fails_to_open and not self.facts.has_opened:
+            raise NotOpened(f"open() {what}: see the first failure of this class", pytrace=False) from None
+        self.facts.fails_to_open |= not self.facts.has_opened
 
 
 class _Clock(GeneratedValues):

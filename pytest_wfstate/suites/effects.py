@@ -13,7 +13,7 @@ from pytest_wfstate.specs.effects import DELETE, EFFECTS, LOAD, MARK, SAVE, chec
 from pytest_wfstate.suites import inputs
 from pytest_wfstate.suites.base import Suite
 from pytest_wfstate.suites.clauses import clause, script, timed
-from pytest_wfstate.suites.faults import RaceRole, Scenario
+from pytest_wfstate.suites.faults import RaceRole, Scenario, sized
 from pytest_wfstate.suites.faults.corruption import corrupted, must_raise
 
 
@@ -91,7 +91,9 @@ class EffectSuite(Suite):
     race_roles = {
         "save": RaceRole(lambda task_id, number: [save(task_id, number)]),
         # All workers make the second mark, as if they retried the same call.
-        "mark": RaceRole(lambda task_id, number: [mark(task_id, f"m{number}"), mark(task_id, "m")], _saved_before),
+        "mark": RaceRole(
+            lambda task_id, number: [mark(task_id, f"m{sized(number)}"), mark(task_id, "m")], _saved_before
+        ),
         "delete": RaceRole(lambda task_id, _: [DELETE(task_id)], _saved_before),
         "load": RaceRole(lambda task_id, _: [LOAD(task_id), LOAD(task_id)]),
     }

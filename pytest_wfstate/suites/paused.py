@@ -6,19 +6,32 @@ import itertools
 import math
 from typing import Any
 
-from pytest_wfstate.contracts.base import Call
+from pytest_wfstate.contracts.base import Call, ResultOf
 from pytest_wfstate.contracts.paused import Workflow
 from pytest_wfstate.engine.script import RESTART, Step, Tick, second_handle
-from pytest_wfstate.specs.paused import CLAIM, COMPLETE, LIST, LOAD, PAUSED, RECOVER, REMOVE, reads, save
+from pytest_wfstate.errors import Violation
+from pytest_wfstate.specs.paused import (
+    CLAIM,
+    COMPLETE,
+    LIST,
+    LOAD,
+    PAUSED,
+    RECOVER,
+    REMOVE,
+    RENEW,
+    TOKEN,
+    reads,
+    save,
+)
 from pytest_wfstate.suites import inputs
 from pytest_wfstate.suites.base import Suite
 from pytest_wfstate.suites.clauses import clause, script, timed
-from pytest_wfstate.suites.faults import RaceRole, Scenario
+from pytest_wfstate.suites.faults import RaceRole, Scenario, sized
 from pytest_wfstate.suites.faults.corruption import corrupted, must_raise
 
 
 def _saved_before(run_id: str, number: int) -> list[Call]:
-    return [save(run_id, number)]
+    return [save(run_id, sized(number))]
 
 
 def _steps(*steps: Step | Tick) -> tuple[Any, ...]:
@@ -38,6 +51,10 @@ A = save("a", 1)
 A2 = save("a", 2)
 B = save("b", 1)
 CLAIM_A = CLAIM("a")
+TOKEN_A = TOKEN("a")
+FIRST_TOKEN, NEXT_TOKEN, LAST_TOKEN = ResultOf("token", 0), ResultOf("token", 1), ResultOf("token")
+COMPLETE_A = COMPLETE("a", FIRST_TOKEN)
+RENEW_A = RENEW("a", FIRST_TOKEN)
 INVALID = save("a", 2)
 INVALID.args[0].wf_state["rate"] = math.nan  # a record that was valid when it was created
 NEWER = save("a", workflow=_newer(A.args[0].workflow))
@@ -83,17 +100,41 @@ class PausedSuite(Suite):
             Scenario([REMOVE("a")], before=[A, CLAIM_A], faults=["kill", "power"]),
             Scenario([REMOVE("a")], before=[A, CLAIM_A, A2], faults=["power"], then=[A, CLAIM_A]),
         ],
+        "fenced_complete": [
+            Scenario([CLAIM_A, TOKEN_A, COMPLETE_A], before=[A], first=[COMPLETE_A]),
+            Scenario([CLAIM_A, TOKEN_A, A2, COMPLETE_A], before=[A], faults=["power"], first=[COMPLETE_A]),
+            Scenario([CLAIM_A, TOKEN_A, COMPLETE_A, A2, CLAIM_A], before=[A], faults=["power"], first=[COMPLETE_A]),
+        ],
+        "renew": [
+            Scenario([CLAIM_A, TOKEN_A, RENEW_A], before=[A], first=[RENEW_A, COMPLETE_A]),
+        ],
+        # The claim is lost to another: its token must not end that one, however little of it is on the disk.
+        "takeover": [
+            Scenario([CLAIM_A, TOKEN_A, RECOVER(), CLAIM_A], before=[A], first=[COMPLETE_A]),
+            Scenario([CLAIM_A, TOKEN_A, A2, CLAIM_A], before=[A], faults=["kill", "power"], first=[COMPLETE_A]),
+            Scenario(
+                [CLAIM_A, TOKEN_A, A2, CLAIM_A, TOKEN_A, A],
+                before=[A],
+                faults=["power"],
+                first=[COMPLETE_A, COMPLETE("a", NEXT_TOKEN)],
+            ),
+            Scenario([CLAIM_A, TOKEN_A, REMOVE("a"), A2, CLAIM_A], before=[A], faults=["power"], first=[COMPLETE_A]),
+        ],
     }
     race_roles = {
-        "save": RaceRole(lambda run_id, number: [save(run_id, number)]),
+        "save": RaceRole(lambda run_id, number: [save(run_id, sized(number))]),
         "claim": RaceRole(lambda run_id, _: [CLAIM(run_id)], _saved_before),
         "complete": RaceRole(lambda run_id, _: [CLAIM(run_id), COMPLETE(run_id)], _saved_before),
         # The worker that recovers a run claims it: the one that had it before must not complete it any more.
         "recover": RaceRole(
             lambda run_id, _: [RECOVER(), CLAIM(run_id)],
-            lambda run_id, number: [save(run_id, number), CLAIM(run_id)],
+            lambda run_id, number: [save(run_id, sized(number)), CLAIM(run_id)],
         ),
         "remove": RaceRole(lambda run_id, _: [REMOVE(run_id)], _saved_before),
+        "renew": RaceRole(
+            lambda run_id, _: [CLAIM(run_id), TOKEN(run_id), RENEW(run_id, LAST_TOKEN), COMPLETE(run_id, LAST_TOKEN)],
+            _saved_before,
+        ),
         "load": RaceRole(lambda run_id, _: [LOAD(run_id), LOAD(run_id)]),
         "list": RaceRole(lambda *_: [LIST(), LIST()]),
     }
@@ -303,4 +344,99 @@ class PausedSuite(Suite):
         "An age that is negative or not a number is refused and changes nothing.",
         *_steps(A, CLAIM_A, RECOVER(-1), RECOVER("soon"), RECOVER(math.nan), RECOVER(True), RESTART, *OBSERVE),
         fault="input",
+    )
+
+    test_token_kept = script(
+        "hardened",
+        "A claim has one token, until it is completed or removed.",
+        *_steps(A, B, CLAIM_A, TOKEN_A, TOKEN_A, CLAIM("b"), TOKEN("b"), TOKEN_A, COMPLETE("a"), TOKEN_A, TOKEN("b")),
+        *_steps(REMOVE("b"), TOKEN("b")),
+    )
+    test_token_own = script(
+        "hardened",
+        "Only the handle that claimed a run has the token: asking another is an error.",
+        *_steps(TOKEN_A, A, TOKEN_A, CLAIM_A, second_handle(TOKEN_A), second_handle(CLAIM_A), second_handle(TOKEN_A)),
+        *_steps(TOKEN_A, RESTART, TOKEN_A),
+    )
+
+    @clause("hardened", "Every claim has a new token.")
+    def test_token_new(self) -> None:
+        first, second = CLAIM_A, second_handle(CLAIM_A)
+        with self.context.handles(self.context.home()) as handles:
+            script = self.context.begin()
+            script.run(handles, [A, first, TOKEN_A, RECOVER(), first, TOKEN_A, RECOVER(), second])
+            script.run(handles, [second_handle(TOKEN_A), RECOVER(), RESTART, first, TOKEN_A])
+        tokens = script.results.texts("token")
+        if len(set(tokens)) < len(tokens):
+            raise Violation(f"{len(tokens)} claims of run 'a', one after the other, have the tokens {tokens}.")
+
+    test_complete_token = script(
+        "hardened",
+        "A worker completes its run with the token of its claim, after a restart too.",
+        *_steps(A, CLAIM_A, TOKEN_A, COMPLETE_A, *OBSERVE, A2, CLAIM_A, TOKEN_A, RESTART),
+        *_steps(COMPLETE("a", NEXT_TOKEN), *OBSERVE),
+    )
+    test_complete_token_lost = script(
+        "hardened",
+        "A worker that restarts after it lost its run to another completes nothing: its token no longer matches.",
+        *_steps(A, CLAIM_A, TOKEN_A, second_handle(RECOVER()), second_handle(CLAIM_A), second_handle(TOKEN_A)),
+        *_steps(RESTART, COMPLETE_A, LIST(), COMPLETE_A, COMPLETE("a", NEXT_TOKEN), *OBSERVE),
+    )
+    test_complete_token_not_handle = script(
+        "hardened",
+        "A token decides, not the handle: an old token does not end a later claim of the same handle.",
+        *_steps(A, CLAIM_A, TOKEN_A, RECOVER(), CLAIM_A, TOKEN_A, COMPLETE_A, RESTART, RECOVER(), *LOOK_A),
+        *_steps(CLAIM_A, TOKEN_A, second_handle(COMPLETE("a", LAST_TOKEN)), *OBSERVE),
+    )
+    test_complete_token_paused_again = script(
+        "hardened",
+        "Completing with a token leaves a run that has paused again paused, and another's claim on it alone.",
+        *_steps(A, CLAIM_A, TOKEN_A, A2, COMPLETE_A, *LOOK_A, CLAIM_A, TOKEN_A, A, second_handle(CLAIM_A)),
+        *_steps(COMPLETE("a", NEXT_TOKEN), RESTART, *OBSERVE),
+    )
+    test_complete_token_once = script(
+        "hardened",
+        "A token completes its claim once, and nothing that comes after it.",
+        *_steps(A, CLAIM_A, TOKEN_A, COMPLETE_A, COMPLETE_A, A2, COMPLETE_A, *LOOK_A, CLAIM_A, COMPLETE_A),
+        *_steps(RESTART, COMPLETE_A, *OBSERVE),
+    )
+    test_token_others = script(
+        "hardened",
+        "The token of one run neither completes nor renews another.",
+        *_steps(A, B, CLAIM_A, TOKEN_A, CLAIM("b"), COMPLETE("b", FIRST_TOKEN), RENEW("b", FIRST_TOKEN)),
+        *_steps(RESTART, *OBSERVE),
+    )
+    test_token_refused = script(
+        "hardened",
+        "Invalid ids and tokens are refused, and change nothing.",
+        *_steps(A, CLAIM_A, TOKEN_A, *(TOKEN(run_id) for run_id in inputs.BAD_IDS)),
+        *(COMPLETE(run_id, FIRST_TOKEN) for run_id in inputs.BAD_IDS),
+        *(RENEW(run_id, FIRST_TOKEN) for run_id in inputs.BAD_IDS),
+        *(method("a", token) for token in [*inputs.BAD_IDS, 17] for method in (COMPLETE, RENEW)),
+        *_steps(RENEW("a", None), RENEW_A, RESTART, *OBSERVE),
+        fault="input",
+    )
+    test_renew_extends = timed(
+        "hardened",
+        "A renewed claim is as young as a new one, after a restart too.",
+        *_steps(A, CLAIM_A, TOKEN_A, Tick(50), RENEW_A, Tick(50), second_handle(RECOVER(60)), RESTART, RECOVER(60)),
+        *_steps(LIST(), RENEW_A, Tick(59.9), RECOVER(60), Tick(0.1), RECOVER(60), *LOOK_A),
+    )
+    test_renew_lost = timed(
+        "hardened",
+        "A worker that lost its run cannot renew its claim, and the claim of the other is not made younger.",
+        *_steps(A, CLAIM_A, TOKEN_A, second_handle(RECOVER()), RENEW_A, second_handle(CLAIM_A), Tick(50), RENEW_A),
+        *_steps(Tick(10), RESTART, RECOVER(60), *LOOK_A),
+    )
+    test_renew_ended = script(
+        "hardened",
+        "Renewing a claim that was completed or removed returns False, and does not bring it back.",
+        *_steps(RENEW_A, A, RENEW_A, CLAIM_A, TOKEN_A, COMPLETE("a"), RENEW_A, *OBSERVE),
+        *_steps(A2, CLAIM_A, TOKEN_A, REMOVE("a"), RENEW("a", NEXT_TOKEN), RESTART, *OBSERVE),
+    )
+    test_renew_paused_again = timed(
+        "hardened",
+        "Renewing the claim on a run that has paused again changes the claim alone.",
+        *_steps(A, CLAIM_A, TOKEN_A, A2, Tick(50), RENEW_A, *LOOK_A, Tick(20), second_handle(RECOVER(60)), COMPLETE_A),
+        *_steps(*LOOK_A, RESTART, *OBSERVE),
     )

@@ -10,11 +10,19 @@ from pytest_wfstate.engine.driver import NOT_OFFERED
 from pytest_wfstate.errors import Violation
 from pytest_wfstate.faults.source_lines import is_installed, is_users
 from pytest_wfstate.labs.crash import NotMeasured
+from pytest_wfstate.labs.options import NOT_OPENED
 from pytest_wfstate.suites.base import Suite
 from pytest_wfstate.suites.clauses import LEVELS, NOT_APPLICABLE, Clause, clause_of
+from pytest_wfstate.suites.context import NotOpened
 
 _WHOLE_REPORTS = (Violation, NotMeasured)
 """Errors whose text is the report: a traceback would add nothing."""
+
+NOT_MEASURED = "NOT_MEASURED"
+"""How the reason of a known failure begins if the clause cannot be measured."""
+
+_IN_PART = ("wfstate_bounded_to", "wfstate_raced", "wfstate_calls")
+"""Properties of a test that tried only a part of what can fail."""
 
 
 def clause_of_item(item: Any) -> Clause | None:
@@ -27,6 +35,7 @@ def clause_of_item(item: Any) -> Clause | None:
 def collected(item: pytest.Function) -> None:
     """Add the marks and properties of its clause to an item."""
     clause = clause_of_item(item)
+    item.user_properties.append(("wfstate_suite", True))
     if clause is None or item.cls is None:
         return
     suite: type[Suite] = item.cls
@@ -66,38 +75,64 @@ def reported(item: Any, call: pytest.CallInfo[None], report: pytest.TestReport) 
     if clause is None or (report.passed and call.when != "call"):
         return
     error = call.excinfo.value if call.excinfo else None
-    if isinstance(error, NotMeasured):  # neither a success nor the failure that was known
-        report.outcome = "failed"
+    reason = item.cls.known_failures.get(clause.id)
+    if hasattr(report, "wasxfail") and isinstance(error, NotMeasured) != _is_of_unmeasured(reason):
+        report.outcome = "failed"  # not as it is known to
         vars(report).pop("wasxfail", None)
+    if report.failed and error is None and reason is not None and _was_cut_off(item):
+        report.outcome, report.longrepr = "skipped", None
+        report.wasxfail = f"{reason} (it passed, but tried only a part of what can fail)"
     if report.failed:
         report.longrepr = _text(item, clause, error) or report.longrepr
     elif isinstance(report.longrepr, tuple):  # of a skipped item; it should not point into pytest
         path, line, _ = item.parent.reportinfo()
         report.longrepr = (str(path), (line or 0) + 1, report.longrepr[2])
-    result = ("wfstate_result", _result(report, error))
-    item.user_properties.append(result)
-    report.user_properties.append(result)
+    results: list[tuple[str, Any]] = [("wfstate_result", _result(report, error))]
+    results += [(NOT_OPENED, True)] if isinstance(error, NotOpened) else []
+    item.user_properties += results
+    report.user_properties += results
 
 
 def _text(item: Any, clause: Clause, error: BaseException | None) -> str | None:
     """Return the report of a failure, unless it is to be shown at a line of the user's code."""
-    if isinstance(error, _WHOLE_REPORTS):
-        return f"{clause.title}\n\n{error}"
     reason = item.cls.known_failures.get(clause.id)
+    says = f"known_failures of {item.cls.__name__} says that it {_known(reason)}: {reason!r}."
+    if isinstance(error, _WHOLE_REPORTS):
+        text = f"{clause.title}\n\n{error}"
+        if reason is None:
+            return text
+        hint = f"Begin the reason with {NOT_MEASURED} if, and only if, the clause cannot be measured."
+        return f"{text}\n\n{says} {hint}"
+    if isinstance(error, NotOpened):
+        return str(error)
     if error is None and reason is not None:
-        return (
-            f"{clause.id} passes, but known_failures of {item.cls.__name__} says that it fails: {reason!r}. "
-            "Remove the entry from known_failures."
-        )
+        return f"{clause.id} passes, but {says} Remove the entry from known_failures."
     return None
 
 
+def _known(reason: str | None) -> str:
+    return "was not measured" if _is_of_unmeasured(reason) else "fails"
+
+
+def _is_of_unmeasured(reason: str | None) -> bool:
+    """Whether a known failure is that a clause cannot be measured."""
+    return reason is not None and reason.startswith(NOT_MEASURED)
+
+
+def _was_cut_off(item: Any) -> bool:
+    """Whether a pass proves little: a bound cut an exploration off, or the clause finds bugs by chance."""
+    return any(name in _IN_PART for name, _ in item.user_properties)
+
+
 def _result(report: pytest.TestReport, error: BaseException | None) -> str:
-    """Name how a clause ended: passed, failed, known, not measured, not offered, not applicable, or skipped."""
-    if isinstance(error, NotMeasured):
+    """Name how a clause ended: passed, failed, known, not seen, not measured, not offered, not applicable, or skipped.
+
+    Not seen is a known failure that a bound or luck kept from showing.
+    """
+    if isinstance(error, NotMeasured) and report.failed:
         return "not measured"
     if not report.skipped:
         return report.outcome
     if hasattr(report, "wasxfail"):
-        return "known"
+        return "known" if error is not None else "not seen"
     return next((kind for kind in (NOT_OFFERED, NOT_APPLICABLE) if str(error).startswith(kind)), "skipped")

@@ -15,7 +15,7 @@ from pytest_wfstate.engine.script import RESTART, second_handle
 from pytest_wfstate.specs.resume import DELETE, LOAD, RESUME, SAVE, save
 from pytest_wfstate.suites.base import Suite
 from pytest_wfstate.suites.clauses import clause, script
-from pytest_wfstate.suites.faults import RaceRole, Scenario
+from pytest_wfstate.suites.faults import RaceRole, Scenario, sized
 
 
 def _invalid(run_id: str) -> ResumePoint:
@@ -63,8 +63,8 @@ class ResumeSuite(Suite):
         ],
     }
     race_roles = {
-        "save": RaceRole(lambda run_id, number: [save(run_id, number)]),
-        "delete": RaceRole(lambda run_id, _: [DELETE(run_id)], lambda run_id, number: [save(run_id, number)]),
+        "save": RaceRole(lambda run_id, number: [save(run_id, sized(number))]),
+        "delete": RaceRole(lambda run_id, _: [DELETE(run_id)], lambda run_id, number: [save(run_id, sized(number))]),
         "load": RaceRole(lambda run_id, _: [LOAD(run_id), LOAD(run_id)]),
     }
     heals = [A2, DELETE_A]

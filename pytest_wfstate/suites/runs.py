@@ -30,11 +30,11 @@ from pytest_wfstate.specs.runs import (
 from pytest_wfstate.suites import inputs
 from pytest_wfstate.suites.base import Suite
 from pytest_wfstate.suites.clauses import clause, script, timed
-from pytest_wfstate.suites.faults import RaceRole, Scenario
+from pytest_wfstate.suites.faults import RaceRole, Scenario, sized
 
 
 def _created_before(run_id: str, number: int) -> list[Call]:
-    return [create(run_id, number), upsert(run_id, number=number)]
+    return [create(run_id, sized(number)), upsert(run_id, number=sized(number))]
 
 
 A = create("a", 1)
@@ -110,11 +110,13 @@ class RunSuite(Suite):
     }
     heals = (DELETE_A,)
     race_roles: ClassVar[Mapping[str, RaceRole]] = {
-        "create_run": RaceRole(lambda run_id, number: [create(run_id, number)]),
-        "update_context": RaceRole(lambda run_id, number: [update(run_id, number)], _created_before),
+        "create_run": RaceRole(lambda run_id, number: [create(run_id, sized(number))]),
+        "update_context": RaceRole(lambda run_id, number: [update(run_id, sized(number))], _created_before),
         "delete_run": RaceRole(lambda run_id, _: [DELETE(run_id)], _created_before),
         # All workers save the second step.
-        "upsert_step": RaceRole(lambda run_id, n: [upsert(run_id, f"s{n}"), upsert(run_id, number=n)], _created_before),
+        "upsert_step": RaceRole(
+            lambda run_id, n: [upsert(run_id, f"s{sized(n)}"), upsert(run_id, number=sized(n))], _created_before
+        ),
         "get_run": RaceRole(lambda run_id, _: [GET(run_id), GET(run_id)]),
         "get_step": RaceRole(lambda run_id, _: [STEP(run_id, "fetch"), STEP(run_id, "fetch")]),
         "list_steps": RaceRole(lambda run_id, _: [STEPS(run_id), STEPS(run_id)]),

@@ -30,7 +30,7 @@ from pytest_wfstate.specs.snapshots import (
 from pytest_wfstate.suites import inputs
 from pytest_wfstate.suites.base import Suite
 from pytest_wfstate.suites.clauses import clause, script, timed
-from pytest_wfstate.suites.faults import RaceRole, Scenario
+from pytest_wfstate.suites.faults import RaceRole, Scenario, sized
 
 A = save("a", 1)
 A2 = save("a", 2)
@@ -92,8 +92,10 @@ class SnapshotSuite(Suite):
         ],
     }
     race_roles: ClassVar[Mapping[str, RaceRole]] = {
-        "save": RaceRole(lambda run_id, number: [save(run_id, number), save(run_id, number, LATER + number)]),
-        "fork": RaceRole(lambda run_id, _: [FORK(key(run_id))], lambda run_id, number: [save(run_id, number)]),
+        "save": RaceRole(
+            lambda run_id, number: [save(run_id, sized(number)), save(run_id, sized(number), LATER + number)]
+        ),
+        "fork": RaceRole(lambda run_id, _: [FORK(key(run_id))], lambda run_id, number: [save(run_id, sized(number))]),
         "load": RaceRole(lambda run_id, _: [LOAD(key(run_id)), LOAD(key(run_id))]),
         "latest": RaceRole(lambda run_id, _: [LATEST(WORKFLOW, run_id), LATEST(WORKFLOW, run_id)]),
         "list": RaceRole(lambda run_id, _: [LIST(WORKFLOW, run_id), LIST(WORKFLOW, run_id)]),

@@ -19,7 +19,7 @@ from pydantic import ValidationError
 from pytest_wfstate.contracts.clock import milliseconds, now, seconds
 from pytest_wfstate.contracts.effects import SideEffectRecord, WorkflowCheckpoint, check_effect
 from pytest_wfstate.contracts.ids import check_id
-from pytest_wfstate.contracts.paused import PausedWorkflow, check_age
+from pytest_wfstate.contracts.paused import PausedWorkflow, check_age, no_token
 from pytest_wfstate.contracts.resume import ResumePoint
 from pytest_wfstate.contracts.runs import WorkflowExecutionState, WorkflowStepState, no_run
 from pytest_wfstate.contracts.snapshots import (
@@ -171,7 +171,7 @@ class JsonPaused(JsonFiles):
 
     def __init__(self, home: str | os.PathLike[str]) -> None:
         super().__init__(home)
-        self._claimed: dict[str, str] = {}  # the token of this handle's last claim on each run
+        self._claimed: dict[str, str] = {}  # the token of this handle's last claim on each run; "" once it is finished
 
     def save(self, paused: PausedWorkflow) -> None:
         self.put(self.checked(PausedWorkflow, paused))
@@ -218,18 +218,45 @@ class JsonPaused(JsonFiles):
             held.sync()
         return rearmed
 
-    def complete(self, run_id: str) -> None:
+    def token(self, run_id: str) -> str:
         self.check(run_id)
+        token = self._claimed.get(run_id)
+        if not token:
+            raise no_token(run_id)
+        return token
+
+    def complete(self, run_id: str, token: str | None = None) -> bool | None:
+        self.check(run_id, *([] if token is None else [token]))
         with self.folder.exclusive() as held:
             run = self.read(run_id)
-            token = run.get("claim", {}).get("token")
-            if token and self._claimed.get(run_id, token) == token:
+            claimed = run.get("claim", {}).get("token")
+            ends = claimed is not None and claimed == (token or self._claimed.get(run_id, claimed))
+            if ends:
                 del run["claim"]
                 self.write_or_unlink(held, self.name(run_id), run)
             held.sync()
+        self.finish(run_id, token)
+        return None if token is None else ends
+
+    def renew(self, run_id: str, token: str) -> bool:
+        self.check(run_id, token)
+        with self.folder.exclusive() as held:
+            run = self.read(run_id)
+            matches: bool = run.get("claim", {}).get("token") == token
+            if matches:
+                run["claim"]["at"] = now().timestamp()
+                self.write_or_unlink(held, self.name(run_id), run)
+            held.sync()
+        return matches
 
     def remove(self, run_id: str) -> None:
         self.drop(run_id)
+        self.finish(run_id)
+
+    def finish(self, run_id: str, token: str | None = None) -> None:
+        """Forget the token of a claim that has ended, but not that this handle made it."""
+        if token in (None, self._claimed.get(run_id)) and run_id in self._claimed:
+            self._claimed[run_id] = ""
 
     def list(self) -> builtins.list[str]:
         with self.folder.shared() as names:

@@ -13,7 +13,7 @@ from pytest_wfstate.stores.base import threaded
 from pytest_wfstate.stores.file import FileEffectStore
 from pytest_wfstate.stores.file.effects import MarkChange
 from pytest_wfstate.stores.file.folder import LockedFolder
-from pytest_wfstate.stores.file.journal import checksummed_line
+from pytest_wfstate.stores.file.lines import line_of
 from pytest_wfstate.zoo.base import known_bad
 from pytest_wfstate.zoo.correct_stores import JsonEffects
 
@@ -198,7 +198,7 @@ class AppendsToATornLine(FileEffectStore):
             edit.entry = None  # so that the file is read again
             edit.document.apply(change.to_json())  # so that an overflow is refused
             with open(self._folder.path(edit.name), "ab", buffering=0) as file:
-                file.write(checksummed_line(change.to_json().encode()))
+                file.write(line_of(change.to_json().encode()))
                 os.fsync(file)
 
 

@@ -16,7 +16,7 @@ from pytest_wfstate.zoo.base import known_bad
     "paused",
     "save.replaces save.survives-restart list.sorted ids.never-collide corrupt.stays-local claim.others recover.all",
     "complete.others remove.others ids.refused-by-all ids.claims-never-collide corrupt.heals recover.older-than",
-    "race.complete-recover",
+    "race.complete-recover token.others race.recover-renew",
 )
 class ListsDownwards(FilePausedStore):
     """Ids are listed in descending order, to show the newest runs first.
@@ -28,7 +28,11 @@ class ListsDownwards(FilePausedStore):
         return super().list()[::-1]
 
 
-@known_bad("paused", "remove.claimed remove.both race.killed-complete race.killed-remove")
+@known_bad(
+    "paused",
+    "remove.claimed remove.both race.killed-complete race.killed-remove token.kept renew.ended power.takeover",
+    "race.remove-renew race.killed-renew",
+)
 class RemoveForgetsTheClaim(FilePausedStore):
     """Only the paused record is removed. If a worker had claimed the run, the next recovery brings it back."""
 
@@ -42,6 +46,7 @@ class RemoveForgetsTheClaim(FilePausedStore):
     "paused",
     "claim.replaces save.while-claimed recover.paused-again complete.paused-again complete.not-anothers-after-save",
     "recover.older-than-paused-again race.save-claim race.save-complete race.killed-save race.killed-complete",
+    "complete.token-paused-again renew.paused-again race.save-renew race.killed-renew",
 )
 class SavesIntoTheClaim(FilePausedStore):
     """Saving a run that is in flight replaces its claimed record.
@@ -59,7 +64,7 @@ class SavesIntoTheClaim(FilePausedStore):
 @known_bad(
     "paused",
     "kill.save power.save errors.save race.list race.killed-save race.killed-claim race.killed-complete",
-    "race.killed-recover race.killed-remove",
+    "race.killed-recover race.killed-remove power.fenced-complete kill.takeover power.takeover race.killed-renew",
 )
 class ListsLeftovers(FilePausedStore):
     """Every file with .json in its name is listed, including the temporary files of writers that died.
@@ -77,7 +82,10 @@ class ListsLeftovers(FilePausedStore):
     "kill.claim kill.complete power.claim errors.claim power.complete errors.complete race.save-claim",
     "race.save-complete race.save-recover race.claim-claim race.claim-complete race.claim-recover race.claim-remove",
     "race.complete-complete race.complete-recover race.complete-remove race.recover-recover race.recover-remove",
-    "race.killed-save race.killed-claim race.killed-complete race.killed-recover",
+    "race.killed-save race.killed-claim race.killed-complete race.killed-recover kill.fenced-complete",
+    "power.fenced-complete errors.fenced-complete kill.renew power.renew errors.renew kill.takeover power.takeover",
+    "errors.takeover race.save-renew race.claim-renew race.remove-renew race.complete-renew race.recover-renew",
+    "race.renew-renew race.killed-renew",
 )
 class ClaimMovesByHand(FilePausedStore):
     """A claim deletes the paused file and then writes the marker. If the worker dies in between, the run is lost."""
@@ -92,7 +100,10 @@ class ClaimMovesByHand(FilePausedStore):
         return paused
 
 
-@known_bad("paused", "kill.remove power.remove errors.remove race.killed-recover")
+@known_bad(
+    "paused",
+    "kill.remove power.remove errors.remove race.killed-recover token.kept power.takeover",
+)
 class RemoveDropsTheRecordFirst(FilePausedStore):
     """The record is removed first, and its old claim second.
 
@@ -108,7 +119,10 @@ class RemoveDropsTheRecordFirst(FilePausedStore):
             held.sync()
 
 
-@known_bad("paused", "power.remove errors.remove")
+@known_bad(
+    "paused",
+    "power.remove errors.remove token.kept power.takeover",
+)
 class RemoveFsyncsOnce(FilePausedStore):
     """Claim and record are removed in the right order, but with a single fsync for both.
 
@@ -125,9 +139,12 @@ class RemoveFsyncsOnce(FilePausedStore):
 @known_bad(
     "paused",
     "complete.not-anothers complete.not-anothers-after-save recover.older-than recover.older-than-limit",
-    "recover.age-of-last-claim power.claim power.complete errors.complete",
-    "race.save-claim race.save-complete race.save-recover race.claim-claim race.claim-recover race.claim-remove",
-    "race.complete-recover race.recover-recover",
+    "recover.age-of-last-claim power.claim power.complete errors.complete race.save-claim race.save-complete",
+    "race.save-recover race.claim-claim race.claim-recover race.claim-remove race.complete-recover",
+    "race.recover-recover token.kept token.own token.new complete.token complete.token-lost",
+    "complete.token-not-handle complete.token-paused-again complete.token-once token.others token.refused",
+    "renew.extends renew.lost renew.ended renew.paused-again race.claim-renew race.complete-renew",
+    "race.recover-renew race.remove-renew race.killed-renew",
 )
 class ChecksThenRenames(FilePausedStore):
     """A claim checks for the file, removes a marker as stale, and renames the file to the marker.
@@ -161,7 +178,9 @@ class ListReadsEachFile(FilePausedStore):
 
 
 @known_bad(
-    "paused", "race.save-recover race.claim-recover race.complete-recover race.recover-recover race.recover-remove"
+    "paused",
+    "race.save-recover race.claim-recover race.complete-recover race.recover-recover race.recover-remove",
+    "power.takeover errors.takeover race.recover-renew",
 )
 class ReadsLeasesBeforeTheLock(FilePausedStore):
     """Recovery finds the orphans first, and only then takes the lock to rename them.

@@ -6,6 +6,7 @@ from pytest_wfstate.contracts.paused import PausedWorkflow
 from pytest_wfstate.errors import CorruptRecord, NotFound
 from pytest_wfstate.stores.file import FilePausedStore
 from pytest_wfstate.stores.file.paused import INFLIGHT, PAUSED, run_stem
+from pytest_wfstate.stores.own_claims import OwnClaims
 from pytest_wfstate.zoo.base import known_bad
 
 
@@ -17,7 +18,9 @@ from pytest_wfstate.zoo.base import known_bad
     "ids.claims-never-collide complete.not-anothers complete.not-anothers-after-save recover.older-than",
     "recover.older-than-limit recover.older-than-paused-again recover.age-of-last-claim recover.bad-age",
     "race.save-complete race.complete-complete race.complete-recover race.load race.list race.killed-save",
-    "race.killed-claim race.killed-complete race.killed-recover race.killed-remove",
+    "race.killed-claim race.killed-complete race.killed-recover race.killed-remove token.kept token.own token.new",
+    "complete.token complete.token-lost complete.token-not-handle complete.token-paused-again complete.token-once",
+    "token.others token.refused renew.extends renew.lost renew.ended renew.paused-again",
 )
 class ClaimOnlyReads(FilePausedStore):
     """A claim returns the record but leaves the run paused until the work is done. Two workers do the same work."""
@@ -25,7 +28,7 @@ class ClaimOnlyReads(FilePausedStore):
     def claim(self, run_id: str) -> PausedWorkflow | None:
         return self.load(run_id)
 
-    def complete(self, run_id: str) -> None:
+    def complete(self, run_id: str) -> None:  # type: ignore[override] # it has no fencing
         self.remove(run_id)
 
 
@@ -36,7 +39,10 @@ class ClaimOnlyReads(FilePausedStore):
     "ids.refused-by-all ids.claimed ids.claims-never-collide complete.not-anothers complete.not-anothers-after-save",
     "recover.older-than recover.older-than-limit recover.older-than-paused-again recover.age-of-last-claim",
     "recover.bad-age race.save-complete race.claim-complete race.complete-complete race.complete-recover",
-    "race.killed-save race.killed-claim race.killed-complete race.killed-recover race.killed-remove",
+    "race.killed-save race.killed-claim race.killed-complete race.killed-recover race.killed-remove token.kept",
+    "token.own token.new complete.token complete.token-lost complete.token-not-handle complete.token-paused-again",
+    "complete.token-once token.others token.refused renew.extends renew.lost renew.ended renew.paused-again",
+    "race.complete-renew race.remove-renew",
 )
 class ClaimDeletes(FilePausedStore):
     """A claim takes the record out of the store, as if from a queue. If the worker dies, the run is lost."""
@@ -50,7 +56,8 @@ class ClaimDeletes(FilePausedStore):
 @known_bad(
     "paused",
     "claim.leaves-winner errors.claim errors.complete race.claim-recover race.complete-recover race.recover-recover",
-    "race.killed-claim race.killed-complete race.killed-recover",
+    "race.killed-claim race.killed-complete race.killed-recover errors.fenced-complete errors.renew kill.takeover",
+    "power.takeover errors.takeover race.complete-renew race.renew-renew race.killed-renew",
 )
 class LoserDropsTheClaim(FilePausedStore):
     """A claim first removes any existing marker as stale.
@@ -66,7 +73,8 @@ class LoserDropsTheClaim(FilePausedStore):
 @known_bad(
     "paused",
     "claim.missing claim.one-winner claim.leaves-winner race.claim-recover race.claim-remove race.complete-remove",
-    "race.recover-recover race.recover-remove race.killed-claim race.killed-complete race.killed-recover",
+    "race.recover-recover race.recover-remove race.killed-claim race.killed-complete race.killed-recover token.own",
+    "race.killed-renew",
 )
 class ClaimOfNothingIsAnError(FilePausedStore):
     """Claiming a run that is not paused raises an error. Every worker that loses a race fails."""
@@ -78,7 +86,10 @@ class ClaimOfNothingIsAnError(FilePausedStore):
         return claimed
 
 
-@known_bad("paused", "complete.own-again")
+@known_bad(
+    "paused",
+    "complete.own-again token.new complete.token complete.token-not-handle",
+)
 class ClaimKeepsItsFirstToken(FilePausedStore):
     """A handle keeps the token of its first claim on a run.
 
@@ -86,17 +97,17 @@ class ClaimKeepsItsFirstToken(FilePausedStore):
     """
 
     def claim(self, run_id: str) -> PausedWorkflow | None:
-        first = self._claimed.get(run_id)
+        first = self._claims.needed(run_id)
         claimed = super().claim(run_id)
         if first:
-            self._claimed[run_id] = first
+            self._claims.made(run_id, first)
         return claimed
 
 
 @known_bad(
     "paused",
     "claim.others complete.others ids.claims-never-collide race.save-claim race.save-complete race.save-recover",
-    "race.claim-recover race.complete-recover race.recover-recover",
+    "race.claim-recover race.complete-recover race.recover-recover race.recover-renew race.save-renew",
 )
 class ClaimTakesAllThatBeginAlike(FilePausedStore):
     """A claim moves every file whose name starts with the id.
@@ -111,15 +122,18 @@ class ClaimTakesAllThatBeginAlike(FilePausedStore):
         return claimed
 
 
-@known_bad("paused", "complete.not-anothers complete.not-anothers-after-save race.complete-recover")
+@known_bad(
+    "paused",
+    "complete.not-anothers complete.not-anothers-after-save race.complete-recover token.kept",
+)
 class CompleteFreesTheClaimOfAnother(FilePausedStore):
     """Completing a run drops its marker, whoever made it.
 
     A worker presumed dead completes late, and the worker that took over loses its claim.
     """
 
-    def complete(self, run_id: str) -> None:
-        self._claimed.pop(run_id, None)
+    def complete(self, run_id: str) -> None:  # type: ignore[override] # it has no fencing
+        self._claims = OwnClaims()
         super().complete(run_id)
 
 
@@ -130,8 +144,8 @@ class CompleteNeedsTheClaim(FilePausedStore):
     A restarted worker cannot complete its run, which is then done a second time.
     """
 
-    def complete(self, run_id: str) -> None:
-        if run_id in self._claimed:
+    def complete(self, run_id: str) -> None:  # type: ignore[override] # it has no fencing
+        if self._claims.needed(run_id) is not None:
             super().complete(run_id)
         else:
             run_stem(run_id)
@@ -145,7 +159,7 @@ class CompleteNeedsTheClaim(FilePausedStore):
 class CompleteTwiceIsAnError(FilePausedStore):
     """Completing a run that is not in flight raises an error. A worker that retries after a lost response fails."""
 
-    def complete(self, run_id: str) -> None:
+    def complete(self, run_id: str) -> None:  # type: ignore[override] # it has no fencing
         if not (self.directory / (run_stem(run_id) + INFLIGHT)).exists():
             raise NotFound(f"run {run_id!r} is not in flight")
         super().complete(run_id)
@@ -154,7 +168,7 @@ class CompleteTwiceIsAnError(FilePausedStore):
 @known_bad(
     "paused",
     "complete.ends complete.idempotent complete.after-restart complete.others complete.own-again ids.claimed",
-    "race.killed-complete race.killed-remove",
+    "race.killed-complete race.killed-remove token.kept renew.ended",
 )
 class CompleteForgets(FilePausedStore):
     """Completing a run only clears the handle's memory; its marker is left for a later cleanup.
@@ -162,9 +176,9 @@ class CompleteForgets(FilePausedStore):
     Until then, recovery brings the run back.
     """
 
-    def complete(self, run_id: str) -> None:
+    def complete(self, run_id: str) -> None:  # type: ignore[override] # it has no fencing
         run_stem(run_id)
-        self._claimed.pop(run_id, None)
+        self._claims = OwnClaims()
 
 
 @known_bad(
@@ -175,21 +189,32 @@ class CompleteForgets(FilePausedStore):
 class CompleteRemoves(FilePausedStore):
     """Completing a run removes it altogether. A run that has paused again at its next stage is lost."""
 
-    def complete(self, run_id: str) -> None:
+    def complete(self, run_id: str) -> None:  # type: ignore[override] # it has no fencing
         super().complete(run_id)
-        if run_id not in self._claimed or not (self.directory / (run_stem(run_id) + INFLIGHT)).exists():
+        if self._claims.needed(run_id) is None or not (self.directory / (run_stem(run_id) + INFLIGHT)).exists():
             (self.directory / (run_stem(run_id) + PAUSED)).unlink(missing_ok=True)
 
 
-@known_bad("paused", "complete.others ids.claims-never-collide")
+@known_bad(
+    "paused",
+    "complete.others ids.claims-never-collide token.kept",
+)
 class CompleteFreesTheWorker(FilePausedStore):
     """Completing a run clears all claims of the handle, as if a worker could only have one.
 
     The other runs that it had claimed are lost.
     """
 
-    def complete(self, run_id: str) -> None:
-        for claimed in [run_id, *self._claimed]:
+    def __init__(self, home: str) -> None:
+        super().__init__(home)
+        self._runs: set[str] = set()
+
+    def claim(self, run_id: str) -> PausedWorkflow | None:
+        self._runs.add(run_id)
+        return super().claim(run_id)
+
+    def complete(self, run_id: str) -> None:  # type: ignore[override] # it has no fencing
+        for claimed in {run_id, *self._runs}:
             super().complete(claimed)
 
 

@@ -15,7 +15,7 @@ from pytest_wfstate.zoo.base import known_bad
 @known_bad(
     "paused",
     "recover.paused-again recover.older-than-paused-again race.save-claim race.claim-recover race.complete-recover",
-    "race.recover-recover race.killed-save race.killed-complete",
+    "race.recover-recover race.killed-save race.killed-complete renew.paused-again race.killed-renew",
 )
 class RecoverRollsBack(FilePausedStore):
     """Recovery moves each marker back to where it was.
@@ -35,6 +35,7 @@ class RecoverRollsBack(FilePausedStore):
     "complete.leaves-paused complete.paused-again ids.refused-by-all recover.older-than",
     "recover.older-than-paused-again race.save-claim race.save-complete race.save-remove race.claim-recover",
     "race.complete-recover race.recover-recover race.killed-save race.killed-claim race.killed-recover",
+    "renew.paused-again race.recover-renew race.killed-renew race.save-renew",
 )
 class RecoverCountsAllThatIsPaused(FilePausedStore):
     """Recovery returns how many runs are paused when it is done. It reports orphans where there are none."""
@@ -44,7 +45,10 @@ class RecoverCountsAllThatIsPaused(FilePausedStore):
         return len(self.list())
 
 
-@known_bad("paused", "recover.once ids.claimed")
+@known_bad(
+    "paused",
+    "recover.once ids.claimed token.new complete.token-not-handle",
+)
 class RecoverCountsOn(FilePausedStore):
     """Recovery returns the total of all that its handle ever recovered.
 
@@ -58,7 +62,11 @@ class RecoverCountsOn(FilePausedStore):
         return self._count
 
 
-@known_bad("paused", "recover.all complete.others ids.claims-never-collide errors.recover race.complete-recover")
+@known_bad(
+    "paused",
+    "recover.all complete.others ids.claims-never-collide errors.recover race.complete-recover token.others",
+    "race.recover-renew",
+)
 class RecoverStopsAtTheFirst(FilePausedStore):
     """Recovery returns as soon as it has recovered one run. The others wait for the next crash."""
 
@@ -74,7 +82,10 @@ class RecoverStopsAtTheFirst(FilePausedStore):
         return 0
 
 
-@known_bad("paused", "recover.older-than recover.older-than-limit recover.age-of-last-claim")
+@known_bad(
+    "paused",
+    "recover.older-than recover.older-than-limit recover.age-of-last-claim renew.extends renew.paused-again",
+)
 class RecoverStealsLiveWork(FilePausedStore):
     """Recovery accepts `older_than` but ignores it. Every worker that starts takes over the work of all others."""
 
@@ -83,7 +94,10 @@ class RecoverStealsLiveWork(FilePausedStore):
         return super().recover_orphaned()
 
 
-@known_bad("paused", "recover.older-than-limit")
+@known_bad(
+    "paused",
+    "recover.older-than-limit renew.extends renew.lost",
+)
 class RecoverWaitsTooLong(FilePausedStore):
     """A claim is recovered when it is older than the limit, but not when it is exactly as old.
 
@@ -104,8 +118,10 @@ class RecoverTakesAnyAge(FilePausedStore):
 
 @known_bad(
     "paused",
-    "recover.age-of-last-claim race.claim-complete race.claim-recover race.claim-remove race.complete-complete",
-    "race.complete-recover race.complete-remove race.recover-recover race.recover-remove",
+    "recover.age-of-last-claim race.claim-complete race.claim-remove race.complete-complete race.complete-recover",
+    "race.complete-remove race.recover-remove",
+    "power.fenced-complete errors.fenced-complete power.renew power.takeover errors.renew errors.takeover",
+    "race.complete-renew race.remove-renew",
 )
 class AgeOfTheFirstClaim(FilePausedStore):
     """A claim's age counts from the worker's first claim on the run.

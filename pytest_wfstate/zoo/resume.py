@@ -11,7 +11,7 @@ from pytest_wfstate.zoo.base import known_bad
 from pytest_wfstate.zoo.correct_stores import JsonResume
 
 
-@known_bad("resume", "save.shorter save.elsewhere")
+@known_bad("resume", "save.shorter save.elsewhere race.save-save")
 class NeverTruncates(JsonResume):
     """A file is overwritten from its start, but never truncated.
 
@@ -21,6 +21,26 @@ class NeverTruncates(JsonResume):
     def write(self, held: LockedFolder, name: str, data: bytes) -> None:
         before = self.folder.read(name) or b""
         super().write(held, name, data + before[len(data) :])
+
+
+@known_bad("resume", "race.save-save")
+class StagesInPlace(JsonResume):
+    """A point is staged in a file that all workers share, overwritten in place, and then published as a whole.
+
+    Of two concurrent saves, the shorter one cuts off the end of the longer one.
+    """
+
+    def put(self, record: ResumePoint) -> None:
+        self.check(record.run_id)
+        os.makedirs(self.folder.home, exist_ok=True)
+        name = self.name(record.run_id)
+        fd = os.open(self.folder.path(f"{name}.staged"), os.O_RDWR | os.O_CREAT, 0o600)
+        with open(fd, "r+b") as staged:
+            staged.write(record.to_json().encode())
+            staged.truncate()
+            staged.seek(0)
+            with self.folder.exclusive() as held:
+                self.write(held, name, staged.read())
 
 
 @known_bad("resume", "values.falsy save.any-json save.exact-numbers")

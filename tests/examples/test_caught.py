@@ -93,8 +93,9 @@ def test_a_torn_append(crash: Crash, model: Model) -> None:
 
     report = caught(crash, append, every_line_is_json, model)
     assert "lost            write of 6,013 bytes at 0 to log" in report
-    assert "on the disk     log: 4,096 bytes" in report
-    assert "JSONDecodeError" in report
+    # Under posix, the size can be there without the data: a sector reads as zeros, which are not even text.
+    assert f"on the disk     log: {'6,013' if model == 'posix' else '4,096'} bytes" in report
+    assert ("UnicodeDecodeError" if model == "posix" else "JSONDecodeError") in report
 
 
 @pytest.mark.parametrize("model", ["kill", "ext4", "xfs", "posix"])

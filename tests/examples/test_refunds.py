@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
@@ -73,7 +74,7 @@ def test_a_rename_without_fsync_does_not_survive_a_power_cut(crash: Crash, model
         explore(crash, refund_agent, CarelessStore, model)
 
     report = str(caught.value)
-    assert "done.json: 0 bytes" in report
+    assert re.search(r"done\.json: [1-9]\d* bytes" if model == "posix" else r"done\.json: 0 bytes", report)  # zeros
     assert "JSONDecodeError" in report
     assert "An fsync of done.tmp before rename done.tmp to done.json" in report
     assert line_of("tmp.rename(self._file)") in report

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+# Loaded once and here: an inner run drops from sys.modules whatever it was the first to import.
+import tarfile  # noqa: F401
 from collections.abc import Callable
 
-# Loaded once and here: an inner run drops from sys.modules whatever it was the first to import.
 import hypothesis  # noqa: F401
 import pytest
 
@@ -24,6 +25,7 @@ import pytest_wfstate.stores.file
 import pytest_wfstate.stores.memory
 import pytest_wfstate.stores.redis
 import pytest_wfstate.stores.sql.effects
+import pytest_wfstate.stores.sql.postgres
 import pytest_wfstate.suites.pytest_items  # noqa: F401
 from tests.plugin.bank import NOTES
 
@@ -33,12 +35,23 @@ Run = Callable[..., pytest.RunResult]
 Items = Callable[..., list[str]]
 
 
-@pytest.fixture
-def run(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> Run:
-    """Run pytest in this process, in the folder of `pytester`. Not as in CI, where its summary is longer."""
+@pytest.fixture(autouse=True)
+def on_a_laptop(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Inner runs of pytest print what they print outside CI: there, a summary line is cut to the terminal's width."""
     for name in ("CI", "BUILD_NUMBER"):
         monkeypatch.delenv(name, raising=False)
+
+
+@pytest.fixture
+def run(pytester: pytest.Pytester) -> Run:
+    """Run pytest in this process, in the folder of `pytester`."""
     return lambda *options: pytester.runpytest_inprocess(*OTHERS, *options)
+
+
+@pytest.fixture
+def wide(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A terminal on which no line of the summary is cut."""
+    monkeypatch.setenv("COLUMNS", "200")
 
 
 @pytest.fixture

@@ -7,6 +7,7 @@ import time
 import pytest
 
 from tests.plugin.conftest import OTHERS, Run
+from tests.plugin.suite_module import write_suite
 
 
 def test_the_clock_stands_still_until_it_ticks(pytester: pytest.Pytester, run: Run) -> None:
@@ -232,3 +233,80 @@ def test_records_may_be_first_imported_while_a_user_has_frozen_time(pytester: py
         pydantic_is_not_loaded=CHECK,
     )
     assert pytester.runpython(script).ret == 0
+
+
+LAZY_MODELS = """
+import datetime
+import pydantic
+import pytest
+
+class Deferred(pydantic.BaseModel, defer_build=True):
+    day: "datetime.date"
+    time: "datetime.datetime | None" = None
+
+def models():
+    class Defined(pydantic.BaseModel):
+        day: datetime.date
+        time: datetime.datetime
+    adapter = pydantic.TypeAdapter(dict[str, datetime.datetime | datetime.date]).validate_python
+    # Before 2.14, pydantic looks for the type of a field in the frozen module: a model deferred until then fails.
+    is_old = tuple(map(int, pydantic.VERSION.split(".")[:2])) < (2, 14)
+    return [Defined, adapter] if is_old else [Deferred, Defined, adapter]
+
+def look(kinds, now):
+    for kind in kinds:
+        made = kind(day=now.date(), time=now) if isinstance(kind, type) else kind({"time": now})
+        assert (made["time"] if isinstance(made, dict) else made.time) == now
+        if not isinstance(made, dict):
+            assert type(made).model_validate_json(made.model_dump_json()) == made
+
+KINDS = []
+
+def test_models_are_built_while_the_clock_is_frozen(frozen_clock):
+    KINDS.extend(models())
+    look(KINDS, frozen_clock.now)
+
+def test_they_accept_real_times_afterwards():
+    look(KINDS, datetime.datetime.now(datetime.UTC))
+"""
+
+
+def test_pydantic_may_build_models_while_the_clock_is_frozen(pytester: pytest.Pytester) -> None:
+    pytester.makepyfile(LAZY_MODELS)
+    pytester.runpytest_subprocess(*OTHERS).assert_outcomes(passed=2)
+
+
+def test_a_lease_clause_that_runs_alone_shows_its_violation_and_when_time_passed(pytester: pytest.Pytester) -> None:
+    write_suite(pytester, "    def recover_orphaned(self, older_than=None): return super().recover_orphaned()")
+    result = pytester.runpytest_subprocess(*OTHERS, "-k", "paused.recover.older-than-limit")
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines(
+        [
+            "store.claim('a') -> *",
+            "-- 59.9 s later --",
+            "second.recover_orphaned(older_than=60) -> 1",
+            "    expected: 0",
+        ],
+        consecutive=True,
+    )
+
+
+def test_clauses_that_freeze_time_are_not_applicable_to_a_foreign_clock(pytester: pytest.Pytester, run: Run) -> None:
+    """Such a store may do as it likes in them, and the scorecard does not count them as passed."""
+    body = "    def recover_orphaned(self, older_than=None): return super().recover_orphaned()"
+    write_suite(pytester, body, suite='    clock = "foreign"')
+    result = run("-k", "paused.recover.older-than or paused.recover.age or paused.recover.rearms", "-rs")
+    result.assert_outcomes(passed=1, skipped=4)
+    result.stdout.fnmatch_lines(
+        [
+            "wfstate: TestStore: core 1/1; 4 not applicable",
+            "SKIPPED [[]4[]] test_store.py:*: not applicable: the store's clock cannot be frozen",
+        ]
+    )
+
+
+def test_an_unknown_clock_is_an_invalid_setting(pytester: pytest.Pytester, run: Run) -> None:
+    write_suite(pytester, suite='    clock = "sundial"')
+    result = run()
+    result.assert_outcomes(errors=1)
+    result.stdout.fnmatch_lines(["E*InvalidSetting: clock of TestStore is 'sundial'. Choose one of: process, foreign."])

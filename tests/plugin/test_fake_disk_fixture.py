@@ -124,7 +124,7 @@ def test_real(tmp_path):
     assert Path(__file__).exists()
     assert not Path("/wfstate").exists()
     FilePausedStore(tmp_path).save(samples.paused("RUN"))
-    assert os.listdir(tmp_path) == ["%52%55%4E.json"]
+    assert sorted(os.listdir(tmp_path)) == ["%52%55%4E.json", ".wfstate"]
 
 def test_the_next_one_is_new(fake_disk):
     assert os.listdir(fake_disk.home) == []

@@ -95,7 +95,7 @@ class TestViolation:
             queue_of_runs=QUEUE.replace("taken.unlink(", "taken.with_suffix('.old').touch(); taken.unlink(")
         )
         run("test_claims.py", "--wfstate-keep=kept").stdout.fnmatch_lines(["*The disk was kept in kept*"])
-        assert (pytester.path / "kept" / "test_a_run_is_never_lost" / "run-1.old").exists()
+        assert (pytester.path / "kept" / "test_claims.py-test_a_run_is_never_lost" / "run-1.old").exists()
 
 
 class TestFixture:
@@ -194,6 +194,70 @@ class TestFixture:
             ]
         )
 
+    def test_a_hang_is_reported_with_its_line(self, pytester: pytest.Pytester, run: Run) -> None:
+        pytester.makepyfile("""
+            import threading
+
+            def wait_for_door(home):
+                if not (home / "door").exists():
+                    threading.Event().wait()
+
+            def open_door(home):
+                (home / "door").mkdir()
+
+            def test_it(race):
+                race.explore(open_door, [wait_for_door, lambda home: (home / "door").rmdir()], lambda outcome: None)
+        """)
+        run().stdout.fnmatch_lines(
+            [
+                "*RaceBug: Concurrent clients*cannot all finish.",
+                "*hangs*:5",
+                "*stuck*client 1 hangs at *.py:5: threading.Event().wait()",
+            ]
+        )
+
+    def test_a_livelock_can_be_replayed_by_a_short_id(self, pytester: pytest.Pytester, run: Run) -> None:
+        pytester.makepyfile("""
+            import asyncio
+
+            async def poll(home):
+                while not (home / "door").exists():
+                    await asyncio.sleep(0.01)
+
+            def test_it(race):
+                race.explore(None, [poll, poll], lambda outcome: None)
+        """)
+        text = run().stdout.str()
+        assert "livelock: client 1 keeps retrying (sleep); client 2 keeps retrying (sleep)" in text
+        replay = text.partition("--wfstate-replay=")[2].split()[0]
+        assert len(replay) < 60
+        again = run(f"--wfstate-replay={replay}")
+        assert "livelock: client 1 keeps retrying (sleep); client 2 keeps retrying (sleep)" in again.stdout.str()
+        assert "This is one schedule, replayed." in again.stdout.str()
+
+    def test_a_lock_beside_home_is_named(self, pytester: pytest.Pytester, run: Run) -> None:
+        pytester.makepyfile("""
+            import fcntl
+
+            def count(home):
+                with open(home.parent / "lock", "w") as lock:
+                    try:
+                        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    except OSError:
+                        return "busy"
+                    (home / "n").write_text("1")
+                    return "done"
+
+            def test_it(race):
+                def check(outcome):
+                    assert "busy" not in outcome.results
+
+                race.explore(None, [count, count], check)
+        """)
+        run().stdout.fnmatch_lines(
+            ["*RaceBug: Two concurrent clients, one preempted once, *", "*try lock ../lock (EAGAIN)*"]
+        )
+
     def test_a_death_is_reported(self, pytester: pytest.Pytester, run: Run) -> None:
         pytester.makepyfile("""
             def test_it(race):
@@ -223,7 +287,7 @@ class TestStorm:
             from pytest_wfstate import FilePausedStore
 
             def test_it(race):
-                result = race.storm(FilePausedStore, "paused", seconds=0.5)
+                result = race.storm(FilePausedStore, "paused", calls=200)
                 assert result.calls > 100 and result.killed
         """)
         result = run()

@@ -2,12 +2,47 @@
 
 from __future__ import annotations
 
+import re
+import subprocess
+import sys
+from pathlib import Path
+
 import pytest
 
 from tests.plugin.bank import BROKEN, CARELESS, SOUND, failure, replay_id
 from tests.plugin.conftest import OTHERS, Run
 
 pytestmark = pytest.mark.usefixtures("notes")
+
+PARAMETERS = "@pytest.mark.parametrize('text', ['a $HOME \"b\"'])"
+
+
+def shell(command: str) -> subprocess.CompletedProcess[str]:
+    """Run a command as a user would paste it."""
+    command = f"{Path(sys.executable).parent}/{command.splitlines()[0]} {' '.join(OTHERS)}"
+    return subprocess.run(command, shell=True, capture_output=True, text=True, check=False)
+
+
+THREADED = """
+from concurrent.futures import ThreadPoolExecutor
+
+from notes import read, save_well
+
+
+def test_a_step_that_is_done_is_done(crash):
+    ledger = crash.world([])
+
+    def agent(home):
+        with ThreadPoolExecutor() as saver:
+            for step in ("pay", "mail"):
+                ledger.append(step)
+                saver.submit(save_well, home, step)
+
+    def check(disk):
+        assert len(disk.effects) < 2 or read(disk.home), "the payment is forgotten"
+
+    crash.explore(agent, check, model="kill")
+"""
 
 
 class TestReplay:
@@ -23,6 +58,36 @@ class TestReplay:
         assert replay_id(again) == replay_id(first)
         assert failure(again).split("posix:")[0].split("This is")[0] == failure(first).split("posix:")[0]
         assert "This is one disk, replayed." in failure(again)
+
+    @pytest.mark.parametrize("options", [(), ("-n1",)], ids=["", "xdist"])
+    def test_the_command_works_in_a_folder_of_the_project(
+        self, pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch, options: tuple[str, ...]
+    ) -> None:
+        pytester.makeini("[pytest]\npythonpath = .")
+        folder = pytester.mkdir("tests")
+        (folder / "test_bank.py").write_text(BROKEN)
+        monkeypatch.chdir(folder)
+        first = pytester.runpytest_subprocess(*OTHERS[:4], *options)
+        again = shell(failure(first).partition("Replay it:  ")[2])
+        assert again.returncode == pytest.ExitCode.TESTS_FAILED
+        assert "This is one disk, replayed." in again.stdout
+
+    def test_the_command_has_the_options_that_choose_the_test(self, pytester: pytest.Pytester, run: Run) -> None:
+        source = BROKEN.replace("(crash)", "(crash, resume_store, text)").replace("def test", f"{PARAMETERS}\ndef test")
+        pytester.makepyfile(test_bank="import pytest\n" + source)
+        first = run("--wfstate-backends=sqlite", "--wfstate-profile=quick", "--wfstate-corpus=none")
+        command = failure(first).partition("Replay it:  ")[2]
+        assert " --wfstate-backends=sqlite --wfstate-profile=quick --wfstate-replay=" in command
+        assert "This is one disk, replayed." in shell(command).stdout
+
+    def test_reproduces_what_threads_did(self, pytester: pytest.Pytester, run: Run) -> None:
+        pytester.makepyfile(test_agent=THREADED)
+        first = run()
+        assert "3 orders of its threads and tasks" in failure(first)
+        assert re.match(r"(late|t[0-9._]+):kill-", replay_id(first))
+        again = run(f"--wfstate-replay={replay_id(first)}")
+        again.assert_outcomes(failed=1)
+        assert replay_id(again) == replay_id(first)
 
     @pytest.mark.parametrize("workers", [0, 1])
     def test_passes_once_the_check_does(self, pytester: pytest.Pytester, run: Run, workers: int) -> None:
@@ -74,6 +139,24 @@ class TestReplay:
         assert "--wfstate-replay: 'the-last-one' is not a replay id. Copy one from the end" in result.stderr.str()
 
 
+TWO_VIOLATIONS = """
+import pytest
+from pytest_wfstate import CrashBug
+
+def test_it(crash):
+    for number in "12":
+        def workload(home):
+            (home / "note").write_text(number)
+            (home / "end").touch()
+
+        def check(disk):
+            assert not disk.crash.startswith("after write of") or not (disk.home / "note").read_text()
+
+        with pytest.raises(CrashBug):
+            crash.explore(workload, check, model="kill")
+"""
+
+
 class TestKeep:
     @pytest.mark.parametrize(
         ("source", "test", "text"), [(BROKEN, "test_a_charge_is_remembered", "order-1"), (CARELESS, "test_it", "text")]
@@ -81,9 +164,19 @@ class TestKeep:
     def test_keeps_the_disk(self, pytester: pytest.Pytester, run: Run, source: str, test: str, text: str) -> None:
         pytester.makepyfile(test_bank=source)
         result = run("--wfstate-keep=kept")
-        kept = pytester.path / "kept" / test
+        kept = pytester.path / "kept" / f"test_bank.py-{test}"
         assert {path.name: path.read_text() for path in kept.iterdir()} == {"note.tmp": text}
-        assert f"The disk was kept in kept/{test}" in failure(result)
+        assert f"The disk was kept in kept/test_bank.py-{test}" in failure(result)
+
+    def test_never_overwrites_what_was_kept(self, pytester: pytest.Pytester, run: Run) -> None:
+        pytester.makepyfile(test_bank=TWO_VIOLATIONS, test_other=TWO_VIOLATIONS)
+        for _ in range(2):
+            run("--wfstate-keep=kept").assert_outcomes(passed=2)
+        names = [
+            f"test_{module}.py-test_it{number}" for module in ("bank", "other") for number in ("", "-2", "-3", "-4")
+        ]
+        assert sorted(path.name for path in (pytester.path / "kept").iterdir()) == names
+        assert [(pytester.path / "kept" / name / "note").read_text() for name in names] == ["1", "2"] * 4
 
     def test_keeps_nothing_else(self, pytester: pytest.Pytester, run: Run) -> None:
         pytester.makepyfile(SOUND)

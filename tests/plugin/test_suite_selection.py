@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from pytest_wfstate.faults.bounds import PROFILES, Bounds
 from tests.plugin.conftest import Items, Run
 from tests.plugin.suite_module import CORE, UNSORTED, write_suite
 
@@ -83,6 +84,7 @@ def test_a_known_failure_is_expected_to_fail(pytester: pytest.Pytester, run: Run
             "paused.kill.save",
             [
                 "NOT_MEASURED. The store violates its contract even without a fault. Fix this first:",
+                "known_failures of TestStore says that it fails: 'see #12'. Begin the reason with NOT_MEASURED if, *",
                 "wfstate: TestStore: safe 0/1; 1 not measured",
             ],
         ),
@@ -102,6 +104,49 @@ def test_a_known_failure_that_does_not_fail_is_an_error(
     result = run("-k", selected)
     assert result.parseoutcomes()["failed"] == 1
     result.stdout.fnmatch_lines(lines)
+
+
+UNMEASURED = "    known_failures = {{'{}': 'NOT_MEASURED: see #12'}}"
+BROKEN_LOAD = "    def load(self, run_id): return 1"
+
+
+def test_a_clause_can_be_known_to_be_unmeasured(pytester: pytest.Pytester, run: Run) -> None:
+    write_suite(pytester, BROKEN_LOAD, suite=UNMEASURED.format("paused.kill.save"))
+    result = run("-k", "paused.kill.save", "-rx")
+    result.assert_outcomes(xfailed=1)
+    result.stdout.fnmatch_lines(["wfstate: TestStore: safe 0/1; 1 known to fail"])
+
+
+@pytest.mark.parametrize(
+    ("body", "clause", "line"),
+    [
+        (UNSORTED, "paused.list.sorted", "known_failures of TestStore says that it was not measured: 'NOT_MEASURED: *"),
+        ("", "paused.kill.save", "paused.kill.save passes, but known_failures of TestStore says that it was not *"),
+    ],
+    ids=["violated", "passes"],
+)
+def test_a_clause_known_to_be_unmeasured_must_be(
+    pytester: pytest.Pytester, run: Run, body: str, clause: str, line: str
+) -> None:
+    write_suite(pytester, body, suite=UNMEASURED.format(clause))
+    result = run("-k", clause)
+    assert result.parseoutcomes()["failed"] == 1
+    result.stdout.fnmatch_lines([line, "wfstate: TestStore: *; 1 failed"])
+
+
+def test_a_known_failure_that_a_bound_hides_is_not_an_error(
+    pytester: pytest.Pytester, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(PROFILES, "quick", Bounds(states=3))
+    write_suite(pytester, suite="    known_failures = {'paused.power.save': 'see #12'}")
+    result = run("-k", "paused.power.save", "-rx", "--wfstate-profile=quick")
+    result.assert_outcomes(xfailed=1)
+    result.stdout.fnmatch_lines(
+        [
+            "wfstate: TestStore: hardened 0/1; 1 known to fail but not seen to; * cut off by a bound",
+            "XFAIL *test_power_save - see #12 (it passed, but tried only a part of what can fail)",
+        ]
+    )
 
 
 @pytest.mark.parametrize(

@@ -60,6 +60,105 @@ class TestSummary:
         assert properties == {"wfstate_verdict": "VIOLATED", "wfstate_model": "posix"}
 
 
+RERUNS = """
+from _pytest.runner import runtestprotocol
+
+def pytest_runtest_protocol(item, nextitem):
+    # As pytest-rerunfailures does: a test that fails runs again, and all reports of its last run are logged.
+    for left in (1, 0):
+        reports = runtestprotocol(item, nextitem=nextitem, log=False)
+        for report in reports:
+            if left and report.failed:
+                report.outcome = "rerun"
+            item.ihook.pytest_runtest_logreport(report=report)
+            if report.outcome == "rerun":
+                break
+        else:
+            return True
+    return True
+
+def pytest_report_teststatus(report):
+    return ("rerun", "R", "RERUN") if report.outcome == "rerun" else None
+"""
+
+
+def test_a_test_that_runs_again_is_counted_once(pytester: pytest.Pytester, run: Run) -> None:
+    pytester.makeconftest(RERUNS)
+    pytester.makepyfile(test_b=BROKEN, test_store=CLAUSE)
+    result = run("--wfstate-corpus=none", "-k", "charge or resume.save.load")
+    result.assert_outcomes(failed=2)
+    result.stdout.fnmatch_lines(
+        ["wfstate: 1 workload, * disks, 2 violations, 0 not measured, *", "wfstate: TestStore: core 0/1; 1 failed"]
+    )
+
+
+CLAUSE = """
+from pytest_wfstate import FileResumeStore
+from pytest_wfstate.suites import ResumeSuite
+
+class Store(FileResumeStore):
+    def load(self, run_id):
+        return None
+
+class TestStore(ResumeSuite):
+    def open(self, home):
+        return Store(home)
+"""
+
+MANY = """
+def save_many(home):
+    for number in range(40):
+        (home / f"{number}.txt").write_text("text")
+    (home / "last.txt").write_text("text")
+
+
+def test_it(crash):
+    crash.explore(save_many, lambda disk: None)
+
+
+def test_small(crash):
+    crash.explore(lambda home: (home / "note").touch(), lambda disk: None)
+
+
+def test_twice(crash):
+    for _ in range(2):
+        crash.explore(save_many, lambda disk: None)
+"""
+CUT_OFF = r"[\d,]+ of about 10\^\d+ combinations, 2 of 2 call sites crashed"
+
+
+class TestCutOff:
+    """A test that passes although a bound cut it off says how little it covered."""
+
+    def test_the_summary_names_the_test_and_what_it_covered(self, pytester: pytest.Pytester, run: Run) -> None:
+        pytester.makepyfile(test_a=MANY)
+        result = run("--wfstate-profile=quick")
+        result.assert_outcomes(passed=3)
+        lines = [line for line in result.outlines if line.startswith("wfstate: ") and "cut off" in line]
+        assert " 3 cut off by a bound, " in lines[0]
+        assert re.fullmatch(rf"wfstate: cut off by a bound: test_a\.py::test_it: {CUT_OFF}", lines[1])
+        assert re.fullmatch(
+            rf"wfstate: cut off by a bound: test_a\.py::test_twice: {CUT_OFF}; and 1 more exploration", lines[2]
+        )
+        assert len(lines) == 3
+
+    def test_so_does_the_report_of_the_test(self, pytester: pytest.Pytester, run: Run) -> None:
+        pytester.makepyfile(test_a=MANY)
+        text = run("--wfstate-profile=quick", "-rP", "-k", "test_it").stdout.str()
+        assert re.search(
+            rf"-+ Captured wfstate call -+\nNo violation was found, but a bound cut the search off: {CUT_OFF}\.\n", text
+        )
+
+    def test_many_tests_share_a_line(self, pytester: pytest.Pytester, run: Run) -> None:
+        many = MANY.replace(
+            "def test_it(crash)", "@pytest.mark.parametrize('number', range(12))\ndef test_it(crash, number)"
+        )
+        pytester.makepyfile(test_a="import pytest\n" + many)
+        lines = [line for line in run("--wfstate-profile=quick", "-k", "test_it").outlines if "cut off" in line]
+        assert len(lines) == 1 + 8 + 1
+        assert lines[-1] == "wfstate: cut off by a bound: 4 more tests"
+
+
 LONG = """
 import os
 

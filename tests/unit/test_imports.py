@@ -26,10 +26,10 @@ MAY_IMPORT = {
     "labs": BASE | {"stores", "specs", "oracle", "faults", "engine"},
     "suites": BASE | {"stores", "specs", "oracle", "faults", "engine", "labs"},
     "zoo": BASE | {"stores", "suites"},
-    "report": {"faults", "suites"},
+    "report": {"faults", "labs", "suites"},
     "__init__": BASE | {"stores", "faults", "labs"},
     "plugin": {"samples", "stores", "faults", "labs", "suites", "report"},
-    "cli": {"errors", "stores", "faults", "suites", "zoo", "report"},
+    "cli": {"errors", "stores", "faults", "labs", "suites", "zoo", "report"},
     "__main__": {"cli"},
 }
 

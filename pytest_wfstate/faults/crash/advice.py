@@ -13,7 +13,6 @@ from pytest_wfstate.faults.crash.shrink import Check
 from pytest_wfstate.faults.crash.sqlite_advice import LEVELS, SqliteFiles, database_of
 from pytest_wfstate.faults.disk.models import crash_points
 from pytest_wfstate.faults.disk.states import Counters, CrashedRun, State, distinct_states
-from pytest_wfstate.faults.real_clock import now
 from pytest_wfstate.faults.sync_async import Steps
 from pytest_wfstate.faults.trace.describe import OpDescriber
 from pytest_wfstate.faults.trace.ops import (
@@ -36,6 +35,8 @@ from pytest_wfstate.faults.trace.ops import (
 _MOST_LOSSES = 200  # tried at one point
 _MOST_LINES = 5
 _MOST_DISKS = 500  # checked to count how many an fsync leaves
+_MOST_LOOKS = 20_000  # combinations, to find those
+_MOST_BYTES = 2**30  # on those disks, in all
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -61,29 +62,28 @@ Around = Callable[[int, Item], tuple[list[Node], list[Node]]]
 """Returns what is flushed right before and right after an item."""
 
 
-def advise(state: State, check: Check, seconds: float) -> Steps[list[str]]:
+def advise(state: State, check: Check) -> Steps[list[str]]:
     """Find the fsyncs that are missing, one after the other, until no disk fails the check."""
     missing = first_missing_sync(state)
     if missing is None:
         return without_missing_sync(state)
-    until = now() + seconds
-    before, before_of, _ = yield from _failures(state.run, check, until)
-    after, after_of, failing = yield from _failures(missing.run, check, until)
-    lines = [
-        f"{missing.advice[0].upper()}{missing.advice[1:]} would make this state impossible.",
-        f"With it, {after:,} of {after_of:,} disks still fail; without it, {before:,} of {before_of:,}.",
-    ]
+    before, before_of, _ = yield from _failures(state.run, check)
+    after, after_of, failing = yield from _failures(missing.run, check)
+    lines = [f"{missing.advice[0].upper()}{missing.advice[1:]} would make this state impossible."]
+    if not before:
+        return lines  # a bound cut off all that fail
+    lines.append(f"With it, {after:,} of {after_of:,} disks still fail; without it, {before:,} of {before_of:,}.")
     while failing is not None and len(lines) < _MOST_LINES and (missing := first_missing_sync(failing)):
-        after, after_of, failing = yield from _failures(missing.run, check, until)
+        after, after_of, failing = yield from _failures(missing.run, check)
         lines.append(f"With {missing.advice} as well, {after:,} of {after_of:,} still fail.")
     return lines
 
 
-def _failures(run: CrashedRun, check: Check, until: float) -> Steps[tuple[int, int, State | None]]:
+def _failures(run: CrashedRun, check: Check) -> Steps[tuple[int, int, State | None]]:
     """Count the disks that fail the check, and those that were checked; return the one that lost the least, too."""
     failing: list[State] = []
     checked = 0
-    for state in itertools.islice(distinct_states(run, Counters(time_left=lambda: now() <= until)), _MOST_DISKS):
+    for state in itertools.islice(distinct_states(run, Counters(looks=_MOST_LOOKS, volume=_MOST_BYTES)), _MOST_DISKS):
         checked += 1
         if (yield from check(state)) is not None:
             failing.append(state)
@@ -125,6 +125,10 @@ def without_missing_sync(state: State) -> list[str]:
             "No fsync helps: SQLite keeps no journal on the disk, and changes the database in place.",
             "Use PRAGMA journal_mode=WAL, or DELETE: both keep one.",
         ]
+    half_written = None if lost or any(databases) else _half_written(state)
+    if half_written is not None:
+        what = f"The crash fell in the middle of writing {half_written}."
+        return [f"{what} No fsync helps; write a temporary file and rename it to {half_written}."]
     if not lost:
         crash = "second crash" if state.run.first else "crash"
         what = f"All writes reached the disk: the {crash} fell between two steps."
@@ -135,6 +139,24 @@ def without_missing_sync(state: State) -> list[str]:
             "Write a new file beside it, fsync that, and rename it over the old one.",
         ]
     return ["No single fsync helps."]
+
+
+def _half_written(state: State) -> str | None:
+    """Return the file whose content was being replaced when the crash fell, under its own name, or None."""
+    items, index = state.run.trace.items, state.point.index
+    following = items[index] if index < len(items) else None
+    if not isinstance(following, Write):
+        return None
+    start = index
+    while start > 0 and isinstance(before := items[start - 1], Write) and before.node == following.node:
+        start -= 1
+    opening = items[start - 1] if start > 0 else None
+    began = isinstance(opening, Create | Truncate) and opening.node == following.node
+    overwrites = start < index and following.offset < len(state.run.trace.start.data.get(following.node, b""))
+    renamed = any(isinstance(item, Rename | Link) and item.node == following.node for item in items[index:])
+    if renamed or not (began or overwrites):
+        return None
+    return OpDescriber(state.run.trace).file(following.node, index)
 
 
 def _places(state: State, index: int) -> Iterator[_SyncPlace]:
@@ -208,7 +230,7 @@ def _with_fsyncs(run: CrashedRun, around: Around) -> tuple[CrashedRun, list[int]
         items += [item, *map(Fsync, after)]
     moved.append(len(items))
     since = moved[run.since] if run.since else 0
-    return dataclasses.replace(run, trace=Trace(run.trace.start, items), since=since), moved
+    return dataclasses.replace(run, trace=Trace(run.trace.start, items, run.trace.began), since=since), moved
 
 
 def _like(node: Node, op: Item, other: Item) -> Node:
@@ -222,11 +244,11 @@ def _like(node: Node, op: Item, other: Item) -> Node:
 
 def _is_possible(state: State, run: CrashedRun, moved: list[int]) -> bool:
     """Whether another run can still leave the same disk, with as much acknowledged."""
-    wanted = state.tree().content()
+    wanted = state.point.held(state.loss)
     for point in crash_points(run.trace, run.model):
         if point.index >= run.since and point.markers == state.point.markers:
             likely = point.losing(state.point, state.loss, moved.__getitem__)
             others = (loss for _, loss in itertools.islice(point.losses(), _MOST_LOSSES))
-            if any(point.tree(loss).content() == wanted for loss in itertools.chain([likely], others)):
+            if any(point.held(loss) == wanted for loss in itertools.chain([likely], others)):
                 return True
     return False

@@ -8,13 +8,14 @@ import functools
 from collections.abc import Iterator
 from typing import Any, NoReturn
 
-from pytest_wfstate.faults.bounds import FAILURES, CheckFails
+from pytest_wfstate.faults.bounds import CheckFails
 from pytest_wfstate.faults.crash.budget import Budget
 from pytest_wfstate.faults.crash.clean_process import CannotCompare, CleanProcess, Verdict
 from pytest_wfstate.faults.crash.report import CrashBug, ErrorBug, report, where_it_died
 from pytest_wfstate.faults.crash.task import CrashTask
 from pytest_wfstate.faults.disk.home import Disk
 from pytest_wfstate.faults.disk.states import CrashedRun, State
+from pytest_wfstate.faults.failures import CatchFailure
 from pytest_wfstate.faults.report_text import error_name
 from pytest_wfstate.faults.sync_async import Steps, call
 
@@ -33,12 +34,11 @@ class Checker:
 
     @contextlib.contextmanager
     def concluding(self) -> Iterator[None]:
-        """Conclude CLEAN unless the block raises or adds reasons; leave the worlds as they were found."""
+        """Set the verdict unless the block raises; leave the worlds as they were found."""
         worlds = self._task.worlds.states()
         try:
             yield
-            if not self._result.reasons:
-                self._result.verdict = "CLEAN"
+            self._result.conclude()
         finally:
             if self._clean is not None:
                 self._clean.close()
@@ -51,7 +51,7 @@ class Checker:
 
     def build(self, state: State) -> Disk:
         """Put a state on the disk, and the worlds back to what they were at the crash."""
-        self._task.home.build(*self._budget.counters.content(state))
+        self._task.home.build(*state.image())
         acked, effects, worlds = self._outside(state.run, state.point.index)
         self._task.worlds.restore(worlds)
         return Disk(
@@ -61,11 +61,9 @@ class Checker:
     def check(self, state: State) -> Steps[BaseException | None]:
         """Build a disk and check it; return what the check raised."""
         disk = self.build(state)
-        try:
+        with CatchFailure() as caught:
             yield self._task.check, (disk,)
-        except FAILURES as error:
-            return error
-        return None
+        return caught.error
 
     def check_uninterrupted(self, state: State, fault: str) -> Steps[None]:
         """Check the disk of a run that nothing interrupted.
@@ -83,12 +81,12 @@ class Checker:
     def agrees(self, state: State, error: BaseException | None) -> bool:
         """Whether the clean process agrees about a disk. If not, that is a reason for NOT_MEASURED."""
         assert self._clean is not None
-        run, index, tree = state.run, state.point.index, state.tree()
+        run, index = state.run, state.point.index
         here = None if error is None else _message(error)
         disk = (run.acked(index), run.effects(index), where_it_died(state))
         self._task.worlds.restore(run.worlds_at(index))
         try:
-            there = self._clean.check((tree.content(), tree.links(), self._task.worlds.all_portable(), disk))
+            there = self._clean.check((state.image(), self._task.worlds.all_portable(), disk))
         except CannotCompare as problem:
             reason = f"the check cannot be run in a clean process, to see if it relies on memory: {problem}"
         else:
@@ -102,8 +100,8 @@ class Checker:
         self._result.reasons = self._result.reasons or [reason]
         return False
 
-    def fail(self, state: State, error: BaseException, advice: list[str], counts: str) -> NoReturn:
-        """Raise the violation that a state is.
+    def fail(self, state: State, error: BaseException, advice: list[str], counts: str) -> Steps[NoReturn]:
+        """Raise the violation that a state is. The check runs once more, to see its effects.
 
         Raises:
             Violation: always; the text is the report.
@@ -111,9 +109,12 @@ class Checker:
         task = self._task
         replay = str(state.replay_id(task.ordinal))
         self._result.verdict, self._result.replay = "VIOLATED", replay
+        with task.worlds.collecting() as effects:
+            yield from self.check(state)
         self.build(state)
         kept_at = task.keep(task.home) if task.keep else None
-        text = report(state, error, advice, counts, kept_at, (task.test, replay) if task.test else None)
+        replayed = (task.replay_with, replay) if task.replay_with else None
+        text = report(state, effects, error, advice, counts, kept_at, replayed)
         kind = ErrorBug if state.run.injected else CrashBug
         # The report has the check's error and its line, so the error is not shown again.
         raise kind(text.replace(str(task.home.path), "home"), replay) from None
@@ -125,14 +126,12 @@ class Checker:
         return self._known[2]
 
     def _check_in_clean_process(self, subject: Any) -> Verdict:
-        content, links, worlds, (acked, effects, crash) = subject
-        self._task.home.build(content, links)
+        image, worlds, (acked, effects, crash) = subject
+        self._task.home.build(*image)
         self._task.worlds.follow_all(worlds)
-        try:
+        with CatchFailure() as caught:
             call(self._task.check, Disk(self._task.home.path, acked, effects, lambda: crash))
-        except FAILURES as error:
-            return _message(error)
-        return None
+        return None if caught.error is None else _message(caught.error)
 
 
 class Sample:

@@ -15,7 +15,6 @@ from pytest_wfstate.faults.crash.points import KillTrigger, Point
 from pytest_wfstate.faults.disk.home import Disk, Home
 from pytest_wfstate.faults.forking import fork
 from pytest_wfstate.faults.real_clock import now
-from pytest_wfstate.faults.record.active import active
 from pytest_wfstate.faults.record.recorder import Recorder
 from pytest_wfstate.faults.sync_async import call
 from pytest_wfstate.faults.world.remote import TIMEOUT, Message, WorldClient, WorldServer
@@ -97,7 +96,7 @@ class _DoomedChild(WorldClient):
         try:
             self._worlds.remote = self
             self._trigger.watch_calls()
-            active.send_ack = functools.partial(self.send, "ack")
+            self._worlds.send_ack = functools.partial(self.send, "ack")
             with Recorder(home.path, self._trigger, children="readonly"):
                 call(workload, home.path)
             self.send("ended", self._trigger.seen)

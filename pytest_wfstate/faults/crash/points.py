@@ -94,6 +94,8 @@ class _PendingOp(threading.local):
 class KillTrigger:
     """Follows a run, and calls `die` when it reaches the point. It is the gate of a recorder."""
 
+    injects_errors = False
+
     def __init__(self, point: Point, die: Callable[[], None]) -> None:
         self._point = point
         self._die = die

@@ -1,10 +1,14 @@
 """The report of a violation, for someone at 2 a.m.: smallest case first, in sentences, with the line that did it.
 
 A crash, two crashes, and an I/O error that a crash may follow are all reported in the same order: what the outside
-knows, what happened, what is on the disk, what the check said, what would help, how to see it again.
+knows, what happened, what is on the disk, what the check did and said, what would help, how to see it again.
 """
 
 from __future__ import annotations
+
+import collections
+import itertools
+from collections.abc import Mapping, Sequence
 
 from pytest_wfstate.errors import Violation
 from pytest_wfstate.faults.disk.states import InjectedFailure, State
@@ -15,6 +19,7 @@ from pytest_wfstate.faults.trace.ops import Ack, Effect
 
 _MOST_PROMISES = 8  # acknowledgements or effects
 REPLAYED = "This is one disk, replayed."
+REMEMBERED = "This disk failed in an earlier run of the test, so it was tried first."
 
 
 class CrashBug(Violation):
@@ -27,21 +32,26 @@ class ErrorBug(Violation):
 
 def report(
     state: State,
+    after: Sequence[Effect],
     error: BaseException,
     advice: list[str],
     counts: str,
     kept_at: str | None,
     replay: tuple[str, str] | None,
 ) -> str:
-    """Return the whole report; `replay` is the test and the replay id."""
+    """Return the whole report. `after` is what the check did to the outside, `replay` the command and the id."""
     describer = OpDescriber(state.run.trace)
     items = state.run.trace.items[: state.point.index]
+    effects = _by_phase(state, after)
     lines = [f"{_cause(state)} can leave a disk that fails the check.", ""]
+    if order := (state.run.first or state).run.order_in_words:
+        lines += paragraph("the order", [order])
     lines += paragraph("acknowledged", _last([describer.marker(item) for item in items if isinstance(item, Ack)]))
-    if effects := [describer.marker(item) for item in items if isinstance(item, Effect)]:
-        lines += paragraph("effects", _last(effects))
-    lines += _story(state, describer)
+    lines += _story(state, describer, list(effects.values()))
     lines += paragraph("on the disk", disk_lines(state.tree().content(), state.tree().links()))
+    if after:
+        did = [*_last([describer.marker(effect) for effect in after]), *_repeated(effects)]
+        lines += paragraph("the check did" if state.run.ended else "after restart", did)
     lines += paragraph("the check said", error_lines(error))
     lines += ["", *advice] if advice else []
     return "\n".join([*lines, *closing(counts, kept_at, replay)])
@@ -68,15 +78,54 @@ def _cause(state: State) -> str:
     return "A killed process" if run.model == "kill" else f"A {crash}"
 
 
-def _story(state: State, describer: OpDescriber) -> list[str]:
-    """Return what happened, in order."""
+def _by_phase(state: State, after: Sequence[Effect]) -> dict[str, list[Effect]]:
+    """Return the effects in order, by when they happened."""
+    run, index = state.run, state.point.index
+    if run.ended:
+        names = ["by the workload", "by the check"]
+    elif run.first:
+        names = ["before the first crash", "during recovery", "after the restart"]
+    else:
+        names = ["before the crash", "after the restart"]
+    crashes = [0, run.since, index] if run.first else [0, index]
+    before = [
+        [item for item in run.trace.items[start:end] if isinstance(item, Effect)]
+        for start, end in itertools.pairwise(crashes)
+    ]
+    return dict(zip(names, [*before, list(after)], strict=True))
+
+
+def _repeated(effects: Mapping[str, Sequence[Effect]]) -> list[str]:
+    """Name the effects that the check repeated."""
+    counts = {
+        phase: collections.Counter((effect.world, effect.call) for effect in done) for phase, done in effects.items()
+    }
+    *_, last = counts.values()
+    lines = []
+    for call in last:
+        times = {phase: count[call] for phase, count in counts.items() if call in count}
+        if len(times) > 1:
+            *earlier, latest = (f"{_times(count)} {phase}" for phase, count in times.items())
+            total = _times(sum(times.values()))
+            lines.append(f"{shortened(call[1])} was done {total}: {', '.join(earlier)} and {latest}.")
+    return lines[:_MOST_PROMISES]
+
+
+def _times(count: int) -> str:
+    return {1: "once", 2: "twice"}.get(count, f"{count} times")
+
+
+def _story(state: State, describer: OpDescriber, effects: Sequence[Sequence[Effect]]) -> list[str]:
+    """Return what happened before the check, in order."""
     run = state.run
+    did = [paragraph("effects", _last(list(map(describer.marker, done)))) if done else [] for done in effects]
     if run.injected:
-        return [*_failed(run.injected), *([] if run.ended else _crash(state, describer, "then it died", _how(state)))]
+        died = [] if run.ended else _crash(state, describer, "then it died", _how(state))
+        return [*did[0], *_failed(run.injected), *died]
     if run.first is None:
-        return _crash(state, describer, "it died")
+        return [*did[0], *_crash(state, describer, "it died")]
     first = _crash(run.first, OpDescriber(run.first.run.trace), "first crash", _how(run.first))
-    return [*first, *_crash(state, describer, "second crash", _how(state))]
+    return [*did[0], *first, *did[1], *_crash(state, describer, "second crash", _how(state))]
 
 
 def _failed(injected: InjectedFailure) -> list[str]:

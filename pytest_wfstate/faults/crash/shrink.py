@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
-import itertools
 from collections.abc import Callable, Iterable, Iterator
 
 from pytest_wfstate.faults.disk.models import crash_points
@@ -11,9 +11,16 @@ from pytest_wfstate.faults.disk.states import State
 from pytest_wfstate.faults.sync_async import Steps
 
 _TRIES = 300  # checks that shrinking one violation may cost
+_MOST_BYTES = 2**30  # on the disks that are checked, in all
+_FEWEST = 20  # checks, however large the disk
+_MOST_SINGLES = 64  # things lost, to try each alone
 
 Check = Callable[[State], Steps[BaseException | None]]
 """Checks a disk, and returns what the check raised."""
+
+
+class _TriesUsedUp(Exception):
+    """Ends shrinking at once: of a large disk, even to derive what would be tried next takes long."""
 
 
 class Shrink:
@@ -23,10 +30,14 @@ class Shrink:
         self.state = state
         self.error = error
         self._check = check
-        self._tries = tries
+        self._tries = min(tries, max(_FEWEST, _MOST_BYTES // (state.point.size + 1)))
 
     def steps(self) -> Steps[None]:
         """Shrink until nothing smaller fails, or the tries are used up."""
+        with contextlib.suppress(_TriesUsedUp):
+            yield from self._shrink()
+
+    def _shrink(self) -> Steps[None]:
         yield from self._first(_single_losses(self.state))
         larger: State | None = None
         while larger is not self.state:
@@ -42,13 +53,25 @@ class Shrink:
 
     def _restore(self) -> Steps[None]:
         """Restore what was lost, one thing after the other, in whole or in part."""
-        for part, setting in enumerate(self.state.loss):
-            for axis, lost in enumerate(setting):
+        for part in range(len(self.state.loss)):
+            yield from self._restore_many(part)
+            for axis, lost in self.state.loss[part]:
                 yield from self._first(self.state.with_position(part, axis, position) for position in range(lost))
 
+    def _restore_many(self, part: int) -> Steps[None]:
+        """Restore half of what a part lost, then a quarter, and so on: a large file lost thousands of sectors."""
+        size = len(self.state.loss[part]) // 2
+        while size > 1:
+            for start in range(0, len(self.state.loss[part]), size):
+                loss = self.state.loss[part]
+                yield from self._takes(self.state.with_loss(part, (*loss[:start], *loss[start + size :])))
+            size //= 2
+
     def _takes(self, candidate: State) -> Steps[bool]:
+        if self._tries <= 0:
+            raise _TriesUsedUp
         self._tries -= 1
-        error = (yield from self._check(candidate)) if self._tries >= 0 else None
+        error = yield from self._check(candidate)
         if error is not None:
             self.state, self.error = candidate, error
         return error is not None
@@ -56,13 +79,12 @@ class Shrink:
 
 def _single_losses(state: State) -> Iterator[State]:
     """Yield states in which one of the losses is the only one."""
-    if sum(map(bool, itertools.chain(*state.loss))) < 2:
+    if not 1 < sum(map(len, state.loss)) <= _MOST_SINGLES:
         return
     kept = dataclasses.replace(state, loss=state.point.kept)
-    for part, setting in enumerate(state.loss):
-        for axis, position in enumerate(setting):
-            if position:
-                yield kept.with_position(part, axis, position)
+    for part, loss in enumerate(state.loss):
+        for axis, position in loss:
+            yield kept.with_position(part, axis, position)
 
 
 def _earlier(state: State) -> Iterator[State]:

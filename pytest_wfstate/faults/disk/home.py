@@ -5,14 +5,14 @@ from __future__ import annotations
 import contextlib
 import os
 import stat
-import tempfile
 import types
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from pytest_wfstate.errors import WfstateError
 from pytest_wfstate.faults.folders import Content, memory_folder, read_content, remove
+from pytest_wfstate.faults.temporary import TemporaryFolder
 
 __tracebackhide__ = True
 
@@ -42,14 +42,24 @@ class Disk:
         return f"<Disk {self.home}>"  # short: pytest shows it in every failed assertion
 
 
+class HomeImage(NamedTuple):
+    """What a home holds, as data: enough to build it again."""
+
+    content: Content
+    links: Mapping[str, str]
+    """Further names of files with several, each mapped to the first."""
+    times: Mapping[str, int]
+    """When each file and folder was last modified, in nanoseconds; home itself is "."."""
+
+
 class Home:
     """A folder that can be rebuilt with any content, with new inodes each time."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
 
-    def build(self, content: Content, links: Mapping[str, str]) -> None:
-        """Make the folder hold exactly `content`; `links` maps further names of a file to its first."""
+    def build(self, content: Content, links: Mapping[str, str], times: Mapping[str, int] | None = None) -> None:
+        """Make the folder hold exactly this, as in a `HomeImage`. What has no time is as new as it is."""
         remove(self.path)
         os.mkdir(self.path)
         base = f"{self.path}/"
@@ -67,6 +77,14 @@ class Home:
                         data = data[os.write(fd, data) :]
                 finally:
                     os.close(fd)
+        for path, time in (times or {}).items():
+            os.utime(base + path, ns=(time, time), follow_symlinks=False)
+
+    def image(self) -> HomeImage:
+        """Return what the folder holds, to build it again."""
+        content = self.content()
+        times = {path: os.lstat(self.path / path).st_mtime_ns for path in (*content, ".")}
+        return HomeImage(content, self.links(), times)
 
     def content(self) -> dict[str, bytes | str | None]:
         """Return what the folder holds."""
@@ -100,11 +118,10 @@ def need_real_disk() -> None:
 @contextlib.contextmanager
 def memory_home(name: str = "home") -> Iterator[Home]:
     """Make a home for a block: in memory if there is room, which is faster, else on the disk."""
-    base = tempfile.mkdtemp(prefix="wfstate-", dir=memory_folder())
+    folder = TemporaryFolder("home", memory_folder())
     try:
-        home = Home(Path(base) / name)
+        home = Home(folder.path / name)
         os.mkdir(home.path)
         yield home
     finally:
-        with contextlib.suppress(OSError):
-            remove(base)
+        folder.remove()

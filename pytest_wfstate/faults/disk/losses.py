@@ -14,29 +14,25 @@ import functools
 import hashlib
 import itertools
 import math
-from collections.abc import Callable, Hashable, Iterator, Sequence
-from typing import Literal, TypeVar
+from collections.abc import Callable, Container, Hashable, Iterator, Sequence
+from typing import TYPE_CHECKING, Literal, NamedTuple, TypeVar
 
 from pytest_wfstate.faults.bounds import Model
-from pytest_wfstate.faults.disk.unsynced import (
-    Entry,
-    NameChange,
-    PageLoss,
-    UnsyncedFile,
-    at_least,
-    cut_short,
-    without_data,
-)
-from pytest_wfstate.faults.trace.ops import HOME, PAGE, Kind, Node, Tree
+from pytest_wfstate.faults.disk.changes import KeptJournal, UnitLoss
+from pytest_wfstate.faults.trace.ops import Kind, Layout, Node, Tree
+
+if TYPE_CHECKING:
+    from pytest_wfstate.faults.disk.parts import FilePart, Names
 
 T = TypeVar("T")
-PartLoss = tuple[int, ...]
-"""A position for each axis of a part."""
+PartLoss = tuple[tuple[int, int], ...]
+"""The axes of a part that are not at 0, in order, each with its position: a large file has thousands that are."""
+KEPT: PartLoss = ()
+"""The loss of nothing."""
 DiskLoss = tuple[PartLoss, ...]
 """A loss for each part of a crash point."""
 
 _MOST_COMPARED = 4096  # losses of a part compared with each other: their outcomes are kept in memory
-_MOST_BYTES = 2**28  # built to compare the losses of one part
 
 
 class Rank(enum.IntEnum):
@@ -56,19 +52,29 @@ class Position:
 
     lost: tuple[int, ...] = ()
     """The items of the trace that are lost, in whole or in part."""
-    loss: PageLoss = (0, 0)
-    """What is lost of a page, on the axis of a page."""
+    loss: UnitLoss = (0, 0)
+    """What is lost of a page or sector, on the axis of one."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class LossAxis:
     """One thing that may be lost. At the first position nothing is."""
 
-    kind: Literal["names", "size", "page", "write"]
-    number: int  # of the page, or of the change of names
+    kind: Literal["names", "size", "page", "sector", "write"]
+    number: int  # of the page, the sector, or the change of names
     positions: tuple[Position, ...]
     possible: int
     """How many ways to lose it there are; several may share a position."""
+
+
+class SingleLoss(NamedTuple):
+    """What a crash can do to one item of the trace, in one part."""
+
+    item: int
+    rank: Rank
+    how: str
+    make: Callable[[], PartLoss]
+    """Returns the loss; it may be long."""
 
 
 class Part:
@@ -76,10 +82,6 @@ class Part:
 
     def __init__(self, axes: Sequence[LossAxis], most: float) -> None:
         self.axes = axes
-        self.kept: PartLoss = (0,) * len(axes)
-        self.gone: PartLoss = tuple(len(axis.positions) - 1 for axis in axes)
-        self.possible = math.prod(axis.possible for axis in axes)
-        """How many ways to lose there are."""
         self.complete = True
         """Whether every way was tried; known once all losses were."""
         self._most = most
@@ -88,17 +90,35 @@ class Part:
         self._found: list[tuple[Rank, PartLoss]] = []
         self._looking = self._look()
 
+    @functools.cached_property
+    def gone(self) -> PartLoss:
+        """The loss of everything."""
+        lasts = ((axis, self.last(axis)) for axis in range(len(self.axes)))
+        return tuple((axis, last) for axis, last in lasts if last)
+
+    def last(self, axis: int) -> int:
+        """Return the last position of an axis, where all of it is lost."""
+        return len(self.axes[axis].positions) - 1
+
+    @property
+    def possible(self) -> int:
+        """How many ways to lose there are."""
+        return math.prod(axis.possible for axis in self.axes)
+
     def losses(self) -> Iterator[tuple[Rank, PartLoss]]:
         """Yield the distinct losses by rank. The first loses nothing.
 
-        Late ones are not compared with the others, and may be equivalent to one of them.
+        Late ones, and those of large files, are not compared with the others, and may be equivalent to one of them.
         """
+        if len(self.axes) > _MOST_COMPARED:
+            yield from self._rest(0)
+            return
         number = 0
         while number < len(self._found) or self._find():
             yield self._found[number]
             number += 1
         if self._has_more:
-            yield from self._rest()
+            yield from self._rest(self._compared)
 
     def outcome(self, loss: PartLoss) -> Hashable:
         """Return a key that is equal for equivalent losses."""
@@ -106,9 +126,38 @@ class Part:
 
     def positions(self, loss: PartLoss) -> Iterator[tuple[LossAxis, Position]]:
         """Yield the axes that are not at 0, with their positions."""
-        for axis, position in zip(self.axes, loss, strict=True):
-            if position:
-                yield axis, axis.positions[position]
+        for axis, number in self.moved(loss):
+            yield axis, axis.positions[number]
+
+    def moved(self, loss: PartLoss) -> Iterator[tuple[LossAxis, int]]:
+        """Yield the axes that are not at 0, with the numbers of their positions."""
+        for axis, number in loss:
+            yield self.axes[axis], number
+
+    def lost(self, loss: PartLoss) -> set[int]:
+        """Return the items that are lost, in whole or in part."""
+        return {index for _, position in self.positions(loss) for index in position.lost}
+
+    def single_losses(self) -> Iterator[SingleLoss]:
+        """Yield what a crash can do to each item, the last one first."""
+        for axis in reversed(range(len(self.axes))):
+            for number, position in enumerate(self.axes[axis].positions[1:], 1):
+                yield SingleLoss(position.lost[0], Rank.ONE_LOST, "lost", functools.partial(one, axis, number))
+
+    def lost_writes(self) -> Iterator[PartLoss]:
+        """Yield the losses of one write each, where a write is more than one thing to lose."""
+        return iter(())
+
+    def torn_writes(self) -> Iterator[PartLoss]:
+        """Yield the losses of one torn write each."""
+        for axis, lost in enumerate(self.axes):
+            for number, position in enumerate(lost.positions):
+                if position.loss[1]:
+                    yield ((axis, number),)
+
+    def _all_but(self, axes: Container[int]) -> PartLoss:
+        """Return the loss of everything but what some axes stand for."""
+        return tuple((axis, position) for axis, position in self.gone if axis not in axes)
 
     def _find(self) -> bool:
         ranked = next(self._looking, None)
@@ -127,132 +176,50 @@ class Part:
                 seen.add(outcome)
                 yield rank, loss
 
-    def _rest(self) -> Iterator[tuple[Rank, PartLoss]]:
+    def _rest(self, first: float) -> Iterator[tuple[Rank, PartLoss]]:
         for number, ranked in enumerate(self._in_order()):
             if number >= self._most:
                 self.complete = False
                 return
-            if number >= self._compared:
+            if number >= first:
                 yield ranked
 
     def _in_order(self) -> Iterator[tuple[Rank, PartLoss]]:
         """Yield every loss once."""
-        ranked: set[PartLoss] = set()
-        sizes = [len(axis.positions) for axis in self.axes]
-        singles = [(axis, position) for axis, size in enumerate(sizes) for position in range(1, size)]
-        whole = [single for single in singles if not self._is_tear(*single)]
+        ranked: set[int] = set()  # hashes, as some are long
         for rank, losses in (
-            (Rank.KEPT, [self.kept]),
-            (Rank.GONE, [self.gone]),
-            (Rank.ONE_LOST, [_replaced(self.kept, *single) for single in whole]),
-            (Rank.ONE_KEPT, [_replaced(self.gone, axis, 0) for axis in range(len(sizes))]),
-            (Rank.ONE_TORN, [_replaced(self.kept, *single) for single in singles if single not in whole]),
+            (Rank.KEPT, iter([KEPT])),
+            (Rank.GONE, (self.gone for _ in range(1))),
+            (Rank.ONE_LOST, itertools.chain(self.lost_writes(), self._one_lost())),
+            (Rank.ONE_KEPT, self._one_kept()),
+            (Rank.ONE_TORN, self.torn_writes()),
+            (Rank.MORE, self._combinations()),
         ):
             for loss in losses:
-                if loss not in ranked:
-                    ranked.add(loss)
+                key = hash(loss)
+                if key not in ranked:
+                    if rank is not Rank.MORE:
+                        ranked.add(key)
                     yield rank, loss
-        for loss in combinations(sizes):
-            if loss not in ranked:
-                yield Rank.MORE, loss
 
-    def _is_tear(self, axis: int, position: int) -> bool:
-        return self.axes[axis].positions[position].loss[1] > 0
+    def _one_lost(self) -> Iterator[PartLoss]:
+        for axis in range(len(self.axes)):
+            for number, position in enumerate(self.axes[axis].positions[1:], 1):
+                if not position.loss[1]:
+                    yield ((axis, number),)
 
+    def _one_kept(self) -> Iterator[PartLoss]:
+        gone = self.gone
+        for kept in range(len(gone)):
+            yield (*gone[:kept], *gone[kept + 1 :])
 
-class Names(Part):
-    """All names of a tree: those on the disk, and the changes to them that are not durable."""
-
-    def __init__(
-        self,
-        entries: dict[Entry, Node],
-        unsynced: Sequence[NameChange],
-        model: Model,
-        axes: Sequence[LossAxis],
-        most: float,
-    ) -> None:
-        super().__init__(axes, most)
-        self._entries = entries
-        self._unsynced = unsynced
-        self._model = model
-        self._touched = sorted({entry for change in unsynced for entry in change.touched()})
-
-    def outcome(self, loss: PartLoss) -> Hashable:
-        """Return the node of every name that may change."""
-        changed = {entry: self._entries.get(entry, HOME) for entry in self._touched}
-        for change in self.kept_changes(loss):
-            change.apply(changed)
-        return tuple(changed.get(entry, HOME) for entry in self._touched)
-
-    def entries(self, loss: PartLoss) -> dict[Entry, Node]:
-        """Return the node of every name."""
-        entries = dict(self._entries)
-        for change in self.kept_changes(loss):
-            change.apply(entries)
-        return entries
-
-    def kept_changes(self, loss: PartLoss) -> Sequence[NameChange]:
-        """Return the changes that are not lost: under posix any of them, elsewhere a prefix."""
-        if self._model != "posix":
-            return self._unsynced[: len(self._unsynced) - loss[0]] if loss else self._unsynced
-        lost = {axis.number for axis, position in zip(self.axes, loss, strict=True) if position}
-        gone: set[int] = set()
-        kept: list[NameChange] = []
-        for number, change in enumerate(self._unsynced):
-            if number in lost or (change.second_half and change.index in gone):
-                gone.add(change.index)
-            else:
-                kept.append(change)
-        return kept
-
-    def lost_indexes(self, loss: PartLoss) -> set[int]:
-        """Return the items of the trace whose changes are lost."""
-        return {change.index for change in self._unsynced} - {change.index for change in self.kept_changes(loss)}
-
-
-class Data(Part):
-    """The content of one file: what is on the disk, and what may reach it."""
-
-    def __init__(self, file: UnsyncedFile, model: Model, axes: Sequence[LossAxis], most: float) -> None:
-        super().__init__(axes, most)
-        self._file = file
-        self._model = model
-        self._compared = min(self._compared, max(len(axes), _MOST_BYTES // (file.size + 1)))
-
-    def outcome(self, loss: PartLoss) -> Hashable:
-        """Return a key for the content of the file: the contents themselves would fill the memory."""
-        if self._model == "kill":
-            return loss
-        if any(size.truncates for size in self._file.sizes):  # then pages hold what truncates left of them
-            return hashlib.blake2b(self.content(loss, flushed=-1), digest_size=16).digest()
-        # The positions of a page differ in its content, which counts only below the size of the file.
-        sizes_lost, pages = self._lost(loss, flushed=-1)
-        size = self._file.size_without(sizes_lost)
-        return size, frozenset((page, loss) for page, loss in pages.items() if page * PAGE < size)
-
-    def content(self, loss: PartLoss, *, flushed: int) -> bytes:
-        """Return the content of the file if everything written before item `flushed` is durable."""
-        if loss == self.kept:
-            return self._whole
-        if self._model == "kill":
-            return cut_short(self._file, loss[0])
-        return self._file.content(*self._lost(loss, flushed))
-
-    @functools.cached_property
-    def _whole(self) -> bytes:
-        return self._file.content()
-
-    def _lost(self, loss: PartLoss, flushed: int) -> tuple[int, dict[int, PageLoss]]:
-        """Return how many changes of the size are lost, and what of each page."""
-        file = self._file
-        sizes_lost = loss[0] if self.axes[0].kind == "size" else 0
-        pages = {axis.number: position.loss for axis, position in self.positions(loss) if axis.kind == "page"}
-        if flushed >= 0:
-            pages = {page: at_least(file.pieces[page], flushed, page_loss) for page, page_loss in pages.items()}
-            sizes_lost = min(sizes_lost, sum(size.index > flushed for size in file.sizes))
-        if self._model != "posix":
-            sizes_lost = max(sizes_lost, without_data(file, pages))
-        return sizes_lost, pages
+    def _combinations(self) -> Iterator[PartLoss]:
+        """Yield every combination of positions, those with few above 0 first."""
+        movable = [(axis, last) for axis in range(len(self.axes)) if (last := self.last(axis))]
+        for count in range(1, len(movable) + 1):
+            for picked in itertools.combinations(movable, count):
+                for positions in itertools.product(*(range(1, last + 1) for _, last in picked)):
+                    yield tuple((axis, position) for (axis, _), position in zip(picked, positions, strict=True))
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -271,7 +238,13 @@ class CrashPoint:
     """A point of a run, and all the disks that a crash there can leave."""
 
     def __init__(
-        self, index: int, markers: int, model: Model, known: KnownNodes, names: Names, files: dict[Node, Data]
+        self,
+        index: int,
+        markers: int,
+        model: Model,
+        known: KnownNodes,
+        names: Names,
+        files: dict[Node, FilePart],
     ) -> None:
         self.index = index
         """How many items of the trace happened before it."""
@@ -289,26 +262,42 @@ class CrashPoint:
         """How many ways there are to keep and lose."""
         return math.prod(part.possible for part in self.parts)
 
+    @functools.cached_property
+    def size(self) -> int:
+        """How many bytes the files hold, if nothing is lost."""
+        unsynced = sum(part.file.size(part.file.sizes) for part in self._files.values())
+        return unsynced + sum(len(data) for node, data in self._known.data.items() if node not in self._files)
+
     @property
     def kept(self) -> DiskLoss:
         """The loss of nothing."""
-        return tuple(part.kept for part in self.parts)
+        return (KEPT,) * len(self.parts)
 
     def losses(self) -> Iterator[tuple[int, DiskLoss]]:
         """Yield every loss once, by rank. Ranks above `Rank.MORE` lose something in several parts."""
-        ranked: set[DiskLoss] = set()
+        ranked: set[int] = set()  # hashes, as some are long
         kept = self.kept
         for rank, loss in self._in_one_part():
             loss = self._without_unnamed(loss)
             if rank is Rank.MORE:  # each is distinct, except in a file without a name
                 if loss != kept:
                     yield rank, loss
-            elif loss not in ranked:
-                ranked.add(loss)
+            elif (key := hash(loss)) not in ranked:
+                ranked.add(key)
                 yield rank, loss
         for rank, loss in itertools.chain(self._one_kept(), self._several()):
-            if loss not in ranked:
+            if hash(loss) not in ranked:
                 yield rank, loss
+
+    def loss_of(self, number: int, single: SingleLoss) -> DiskLoss:
+        """Return a single loss of one part as a loss of the disk; what is kept alone is all that is kept."""
+        rest = tuple(part.gone for part in self.parts) if single.rank is Rank.ONE_KEPT else self.kept
+        return self._without_unnamed(_replaced(rest, number, single.make()))
+
+    @property
+    def gone(self) -> DiskLoss:
+        """The loss of everything that can be lost."""
+        return self._without_unnamed(tuple(part.gone for part in self.parts))
 
     def is_complete(self) -> bool:
         """Whether `losses` covers all that is possible; known once it is exhausted."""
@@ -316,14 +305,16 @@ class CrashPoint:
 
     def lost(self, loss: DiskLoss) -> list[int]:
         """Return the items that are lost, in whole or in part."""
-        return sorted({index for _, position in self._positions(loss) for index in position.lost})
+        return sorted(
+            set[int]().union(*(part.lost(part_loss) for part, part_loss in zip(self.parts, loss, strict=True)))
+        )
 
     def torn(self, loss: DiskLoss) -> list[tuple[int, int, int]]:
-        """Return the torn writes: the index, the page, and the number of bytes left there."""
+        """Return the torn ops: the index, and where the bytes that a write missed, or a cut zeroed, start and end."""
         return [
-            (position.lost[0], axis.number, position.loss[1])
-            for axis, position in self._positions(loss)
-            if position.loss[1]
+            torn
+            for (node, part), file_loss in zip(self._files.items(), loss[1:], strict=True)
+            for torn in part.torn(file_loss, self._journal(node, loss[0]))
         ]
 
     def losing(self, other: CrashPoint, loss: DiskLoss, moved: Callable[[int], int]) -> DiskLoss:
@@ -333,19 +324,14 @@ class CrashPoint:
         """
         names, *files = loss
         gone = {moved(index) for _, position in other._names.positions(names) for index in position.lost}
-        names_lost = [
-            max(number for number, position in enumerate(axis.positions) if gone.issuperset(position.lost))
-            for axis in self._names.axes
-        ]
-        torn = {
-            (node, axis.kind, axis.number): Position(tuple(map(moved, position.lost)), position.loss)
+        lost: dict[Node, list[tuple[LossAxis, Position]]] = {
+            node: list(part.positions(file_loss))
             for (node, part), file_loss in zip(other._files.items(), files, strict=True)
-            for axis, position in part.positions(file_loss)
         }
         return (
-            tuple(names_lost),
+            self._names.losing(gone),
             *(
-                tuple(_nearest(axis, torn.get((node, axis.kind, axis.number), Position())) for axis in part.axes)
+                part.nearest((axis, Position(tuple(map(moved, at.lost)), at.loss)) for axis, at in lost.get(node, ()))
                 for node, part in self._files.items()
             ),
         )
@@ -358,17 +344,42 @@ class CrashPoint:
         tree.entries = self._names.entries(names)
         tree.data = dict(self._known.data)
         for (node, part), file_loss in zip(self._files.items(), files, strict=True):
-            tree.data[node] = part.content(file_loss, flushed=self._flushed(node, names))
+            tree.data[node] = part.content(file_loss, self._journal(node, names))
         return tree
 
-    def _positions(self, loss: DiskLoss) -> Iterator[tuple[LossAxis, Position]]:
-        for part, part_loss in zip(self.parts, loss, strict=True):
-            yield from part.positions(part_loss)
+    def layout(self, loss: DiskLoss) -> Layout:
+        """Return every path with its node, a folder before what is in it, sorted."""
+        return self._names.layout(loss[0], self._known.kinds)
+
+    def held(self, loss: DiskLoss) -> list[tuple[str, Kind, object]]:
+        """Return every path, what is there, and the target of a symlink or a hash of a file's content.
+
+        The hash has 64 bits. Python keeps that of a `bytes` object with it.
+        """
+        names, *files = loss
+        hashes = {
+            node: part.content_hash(file_loss, self._journal(node, names))
+            for (node, part), file_loss in zip(self._files.items(), files, strict=True)
+        }
+        known = self._known
+        held: list[tuple[str, Kind, object]] = []
+        for path, node in self.layout(loss):
+            kind = known.kinds[node]
+            content = hashes[node] if node in hashes else hash(known.data[node]) if kind == "file" else None
+            held.append((path, kind, known.targets.get(node, content)))
+        return held
+
+    def key(self, loss: DiskLoss) -> bytes:
+        """Return a key that is equal for equal disks: contents would fill the memory."""
+        first: dict[Node, int] = {}  # path of a node: two names of one file are not two files
+        links = [first.setdefault(node, number) for number, (_, node) in enumerate(self.layout(loss))]
+        return hashlib.blake2b(repr((self.held(loss), links)).encode(), digest_size=16).digest()
 
     def _in_one_part(self) -> Iterator[tuple[int, DiskLoss]]:
         """Yield the losses in which at most one part is neither all kept nor all lost; some are repeated."""
-        kept, gone = self.kept, tuple(part.gone for part in self.parts)
+        kept = self.kept
         yield Rank.KEPT, kept
+        gone = tuple(part.gone for part in self.parts)
         yield Rank.GONE, gone
         for number, part in enumerate(self.parts):
             yield Rank.ONE_LOST, _replaced(kept, number, part.gone)
@@ -376,16 +387,16 @@ class CrashPoint:
         pending = [next(ranked, None) for ranked in losses]
         for rank in Rank:
             rest = gone if rank is Rank.ONE_KEPT else kept
-            for number, (part, ranked) in enumerate(zip(self.parts, losses, strict=True)):
+            for number, ranked in enumerate(losses):
                 if rank is Rank.ONE_KEPT:
-                    yield rank, _replaced(gone, number, part.kept)
+                    yield rank, _replaced(gone, number, KEPT)
                 while (first := pending[number]) is not None and first[0] is rank:
                     yield rank, _replaced(rest, number, first[1])
                     pending[number] = next(ranked, None)
 
     def _one_kept(self) -> Iterator[tuple[int, DiskLoss]]:
         """Yield the losses in which one part kept one thing only, and the others everything."""
-        kept, linked = self.kept, self._linked(self._names.kept)
+        kept, linked = self.kept, self._linked(KEPT)
         named = [number for number, node in enumerate(self._files, 1) if node in linked]
         for number in (*named, 0):
             losses = self.parts[number].losses()
@@ -413,10 +424,7 @@ class CrashPoint:
         seen = self._linked(loss[0])
         return (
             loss[0],
-            *(
-                file_loss if node in seen else part.kept
-                for (node, part), file_loss in zip(self._files.items(), loss[1:], strict=True)
-            ),
+            *(file_loss if node in seen else KEPT for node, file_loss in zip(self._files, loss[1:], strict=True)),
         )
 
     def _linked(self, loss: PartLoss) -> frozenset[Node]:
@@ -425,25 +433,17 @@ class CrashPoint:
             self._seen[loss] = frozenset(self._names.entries(loss).values())
         return self._seen[loss]
 
-    def _flushed(self, node: Node, loss: PartLoss) -> int:
-        """Return the last kept rename over another file, which on ext4 flushed this file's data, or -1."""
-        renames = self._known.replacing.get(node)
-        if self._model != "ext4" or not renames:
-            return -1
-        lost = self._names.lost_indexes(loss)
-        return max((index for index in renames if index < self.index and index not in lost), default=-1)
+    def _journal(self, node: Node, loss: PartLoss) -> KeptJournal:
+        """Return what the kept names imply for a file. On ext4, a rename over another file flushed its data."""
+        lost_from = self._names.lost_from(loss)
+        renames = self._known.replacing.get(node, set()) if self._model == "ext4" else set()
+        flushed = max((index for index in renames if index < min(self.index, lost_from)), default=-1)
+        return KeptJournal(lost_from, flushed)
 
 
-def combinations(sizes: Sequence[int]) -> Iterator[tuple[int, ...]]:
-    """Yield every combination of positions on axes of these sizes but all 0, those with few above 0 first."""
-    movable = [axis for axis, size in enumerate(sizes) if size > 1]
-    for count in range(1, len(movable) + 1):
-        for picked in itertools.combinations(movable, count):
-            for positions in itertools.product(*(range(1, sizes[axis]) for axis in picked)):
-                loss = [0] * len(sizes)
-                for axis, position in zip(picked, positions, strict=True):
-                    loss[axis] = position
-                yield tuple(loss)
+def one(axis: int, position: int) -> PartLoss:
+    """Return the loss of one thing."""
+    return ((axis, position),)
 
 
 def _all_lost(parts: Sequence[Part]) -> Iterator[tuple[PartLoss, ...]]:
@@ -454,13 +454,6 @@ def _all_lost(parts: Sequence[Part]) -> Iterator[tuple[PartLoss, ...]]:
     for _, loss in itertools.islice(parts[0].losses(), 1, None):
         for others in _all_lost(parts[1:]):
             yield (loss, *others)
-
-
-def _nearest(axis: LossAxis, wanted: Position) -> int:
-    """Return the position that loses exactly `wanted`, or else as much of it as possible and nothing else."""
-    if wanted in axis.positions:
-        return axis.positions.index(wanted)
-    return max(number for number, position in enumerate(axis.positions) if set(position.lost) <= set(wanted.lost))
 
 
 def _replaced(items: tuple[T, ...], number: int, item: T) -> tuple[T, ...]:

@@ -27,10 +27,12 @@ def second_run(first: State, second: Trace) -> CrashedRun:
     if first.lost() or run.model == "kill":
         # What a power cut left is durable, and a second kill loses nothing that the first kept.
         markers = [item for item in run.trace.items[:index] if not isinstance(item, OPS)]
-        return CrashedRun(Trace(second.start, [*markers, *second.items]), run.model, run.worlds, len(markers), first)
+        trace = Trace(second.start, [*markers, *second.items], second.began)
+        return CrashedRun(trace, run.model, run.worlds, len(markers), first)
     # Everything was kept, as by a kill: what was not fsynced can still be lost during recovery.
     joined = [*run.trace.items[:index], *_renumbered(second, first)]
-    return CrashedRun(Trace(run.trace.start, joined), run.model, run.worlds, index, first)
+    trace = Trace(run.trace.start, joined, run.trace.began)
+    return CrashedRun(trace, run.model, run.worlds, index, first)
 
 
 def _synced(items: Sequence[Item]) -> bool:

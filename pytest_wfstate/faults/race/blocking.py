@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import asyncio
 import fcntl
+import os
 import selectors
-import sys
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
+from pytest_wfstate.faults.race.file_locks import TESTS, TRIES
 from pytest_wfstate.faults.race.locks import (
     RealRLock,
     RealSimpleQueue,
@@ -28,7 +29,7 @@ from pytest_wfstate.faults.race.thread_scheduler import Abandoned, current
 from pytest_wfstate.faults.record.rebind import Rebinding
 
 _real_sleep, _real_monotonic = time.sleep, time.monotonic
-_real_flock, _real_lockf = fcntl.flock, fcntl.lockf
+_real_flock, _real_lockf, _real_fcntl, _real_os_lockf = fcntl.flock, fcntl.lockf, fcntl.fcntl, os.lockf
 _real_threadsafe = asyncio.run_coroutine_threadsafe
 _Selector = selectors.DefaultSelector
 _real_select = _Selector.select
@@ -109,12 +110,24 @@ def _lockf(fd: Any, cmd: int, /, *args: Any) -> Any:
     return _real_lockf(fd, _without_waiting(cmd), *args)
 
 
+def _fcntl(fd: Any, cmd: int, arg: Any = 0, /) -> Any:
+    is_lock = cmd in TESTS or cmd in TRIES or cmd in TRIES.values()
+    return _real_fcntl(fd, TRIES.get(cmd, cmd) if is_lock and _noted_lock() else cmd, arg)
+
+
+def _os_lockf(fd: int, command: int, length: int, /) -> Any:
+    return _real_os_lockf(fd, os.F_TLOCK if _noted_lock() and command == os.F_LOCK else command, length)
+
+
 def _without_waiting(operation: int) -> int:
-    """Note a lock on a file, and make it fail rather than wait: its holder is not running."""
-    if current.client is None:
-        return operation
-    current.client.scheduler.note_unseen(_FILE_LOCK)
-    return operation if operation & fcntl.LOCK_UN else operation | fcntl.LOCK_NB
+    return operation | fcntl.LOCK_NB if _noted_lock() and not operation & fcntl.LOCK_UN else operation
+
+
+def _noted_lock() -> bool:
+    """Note a lock on a file, if a client makes it; it must fail rather than wait, since its holder is not running."""
+    if current.client is not None:
+        current.client.scheduler.note_unseen(_FILE_LOCK)
+    return current.client is not None
 
 
 _STAND_INS: list[tuple[Any, Any]] = [
@@ -127,6 +140,8 @@ _STAND_INS: list[tuple[Any, Any]] = [
     (_real_monotonic, _monotonic),
     (_real_flock, _flock),
     (_real_lockf, _lockf),
+    (_real_fcntl, _fcntl),
+    (_real_os_lockf, _os_lockf),
     (_real_threadsafe, _noting_handoff(_real_threadsafe)),
 ]
 _METHODS: list[tuple[Any, str, Any]] = [
@@ -148,7 +163,7 @@ class BlockingPatches:
         """Put the stand-ins in place."""
         if self._originals:
             return
-        _rebinding.do(_rebinding.find(_STAND_INS), sys._getframe(1))
+        _rebinding.do(_rebinding.find(_STAND_INS))
         for owner, name, stand_in in _METHODS:
             self._originals.append((owner, name, getattr(owner, name)))
             setattr(owner, name, stand_in)

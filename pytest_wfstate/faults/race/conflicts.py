@@ -11,7 +11,7 @@ import dataclasses
 import os
 from collections.abc import Iterable, Iterator
 
-from pytest_wfstate.faults.race.schedule import Access, Key, ScheduleRun, ScheduleStep
+from pytest_wfstate.faults.race.schedule import COMMUTING, LOCK_TESTS, Access, Key, ScheduleRun, ScheduleStep
 
 Name = tuple[str, str]
 """A key that is the same in every run: inode numbers are not."""
@@ -26,7 +26,6 @@ class Footprint:
 
     client: int
     kind: str
-    places: tuple[str, ...]
     reads: frozenset[Name]
     writes: frozenset[Name]
     held: frozenset[tuple[str, bool]]
@@ -37,7 +36,7 @@ class Footprint:
             return True
         # Two new names in a folder matter only to a listing of it; and when a lock is freed does not matter to a
         # client that waits for it.
-        harmless = {"listing", "lock"} if self.kind in _FREEING and other.kind == "lock" else {"listing"}
+        harmless = COMMUTING | {"lock"} if self.kind in _FREEING and other.kind == "lock" else COMMUTING
         return any(kind not in harmless for kind, _ in self.writes & other.writes)
 
     def excludes(self, other: Footprint, removed: frozenset[str]) -> bool:
@@ -67,10 +66,11 @@ class Footprints:
         new = {footprint for footprint in footprints if footprint not in self._known.get(footprint.client, ())}
         for footprint in new:
             self._known.setdefault(footprint.client, set()).add(footprint)
-            self._removed |= set(footprint.places) if footprint.kind in _REMOVING else set()
+            if footprint.kind in _REMOVING:
+                self._removed |= {name for kind, name in footprint.writes if kind == "entry"}
             # A client that tries a lock without waiting can see that a death has freed it, so when a client dies
             # makes a difference.
-            self._observes_deaths |= bool(run.killable) and footprint.kind == "try lock"
+            self._observes_deaths |= bool(run.killable) and footprint.kind in LOCK_TESTS
         if new:
             self._conflicting = {footprint: True for footprint, conflicts in self._conflicting.items() if conflicts}
         return footprints
@@ -91,38 +91,17 @@ def _footprints(steps: Iterable[ScheduleStep]) -> Iterator[Footprint]:
     names: dict[int, set[str]] = {}
     for step in steps:
         access = step.access
-        for kind, number, _ in access.reads | access.writes:
-            if kind in ("inode", "lock"):
-                names.setdefault(number, set()).update(access.places)
-        reads = {name for key in access.reads for name in _read(key, access, names)}
-        writes = {name for key in access.writes for name in _written(key, access, names)}
-        yield Footprint(
-            step.client, access.kind, access.places, frozenset(reads), frozenset(writes), _held(access, names)
-        )
+        for inode, name in access.names:
+            names.setdefault(inode, set()).add(name)
+        reads = frozenset(name for key in access.reads for name in _names(key, names))
+        writes = frozenset(name for key in access.writes for name in _names(key, names))
+        yield Footprint(step.client, access.kind, reads, writes, _held(access, names))
 
 
-def _read(key: Key, access: Access, names: dict[int, set[str]]) -> Iterator[Name]:
-    if key[0] == "entry":
-        for place in access.places:
-            yield from (("entry", path) for path in (place, *_above(place)))
-    elif key[0] == "listing":
-        yield from (("listing", place) for place in access.places)
-    else:
-        yield from _numbered(key, names)
-
-
-def _written(key: Key, access: Access, names: dict[int, set[str]]) -> Iterator[Name]:
-    if key[0] == "entry":
-        yield from (("entry", place) for place in access.places)
-    elif key[0] == "listing":
-        yield from (("listing", os.path.dirname(place) or ".") for place in access.places)
-    else:
-        yield from _numbered(key, names)
-
-
-def _numbered(key: Key, names: dict[int, set[str]]) -> Iterator[Name]:
+def _names(key: Key, names: dict[int, set[str]]) -> Iterator[Name]:
     kind, number, text = key
-    yield from ((kind, name) for name in names.get(number) or {f"{number} {text}"})
+    for name in names.get(number) or {f"{number}"}:
+        yield kind, name if not text else text if name == "." else f"{name}/{text}"
 
 
 def _held(access: Access, names: dict[int, set[str]]) -> frozenset[tuple[str, bool]]:

@@ -8,14 +8,16 @@ from collections.abc import Callable, Generator, Sequence
 from pathlib import Path
 from typing import Any, Literal, get_args
 
-from pytest_wfstate.faults.bounds import FAILURES, Bounds, CheckFails
+from pytest_wfstate.faults.bounds import Bounds, CheckFails
 from pytest_wfstate.faults.disk.home import Home
+from pytest_wfstate.faults.failures import CatchFailure
 from pytest_wfstate.faults.race.processes import ClientProcesses
 from pytest_wfstate.faults.race.report import RaceBug, report
 from pytest_wfstate.faults.race.schedule import ClientFailed, Clients, Killed, ScheduleRun, ScheduleStep
 from pytest_wfstate.faults.race.search import ScheduleSearch
 from pytest_wfstate.faults.real_clock import now
-from pytest_wfstate.faults.replay_id import Choices, RaceId, ReplayId, TraceChanged
+from pytest_wfstate.faults.remembered import NOTHING, Remembered
+from pytest_wfstate.faults.replay_id import Choices, RaceId, ReplayId, TraceChanged, death_of
 from pytest_wfstate.faults.report_text import error_name
 from pytest_wfstate.faults.result import Result
 from pytest_wfstate.faults.sync_async import Call, Steps
@@ -25,6 +27,7 @@ __tracebackhide__ = True
 By = Literal["line", "opcode", "await"]
 BYS: tuple[By, ...] = get_args(By)
 Client = Callable[..., Any]
+REMEMBERED = "This schedule failed in an earlier run of the test, so it was run first."
 TIMEOUT = 30.0  # seconds for a client to reach its next operation
 
 
@@ -72,6 +75,18 @@ class RaceResult(Result):
             f"{self.pruned:,} equivalent ones pruned{skipped}, in {self.seconds:.2f} s"
         )
 
+    def covered(self) -> str:
+        """Describe how much was tried of what is possible."""
+        return f"{self.tried:,} of at least {self.tried + self.skipped:,} schedules"
+
+    def not_tried(self) -> str:
+        """Describe what the safety net left out."""
+        return f"at least {self.skipped:,} schedules"
+
+    def used(self) -> dict[str, int]:
+        """Return how much of each shared bound it used, by name."""
+        return {"schedules": self.tried}
+
     def numbers(self) -> dict[str, Any]:
         """Return the counts, by name."""
         return {"schedules": self.tried, "pruned": self.pruned, "race_seconds": round(self.seconds, 3)}
@@ -94,10 +109,12 @@ class RaceTask:
     """Whether to kill one client as well."""
     home: Home
     bounds: Bounds
-    test: str | None = None
+    replay_with: str | None = None
+    """The command that replays a violation, up to its id."""
     ordinal: int = 1
     """The number of this exploration in its test."""
     replay: ReplayId | None = None
+    remembered: Remembered = NOTHING
     keep: Callable[[Home], str] | None = None
     progress: Callable[[RaceResult], None] = lambda _: None
 
@@ -134,14 +151,14 @@ class RaceExplorer:
                 yield from self._explore(clients)
             elif replay.ordinal == self._task.ordinal:
                 yield from self._replay(clients, replay)
-            if not self.result.reasons:
-                self.result.verdict = "CLEAN"
+            self.result.conclude()
         finally:
             clients.close()
             self.result.seconds = now() - self._began
 
     def _explore(self, clients: Clients) -> Steps[None]:
-        search, bounds = ScheduleSearch(clients, self.result.preemptions), self._task.bounds
+        bounds = self._task.bounds
+        search = ScheduleSearch(clients, self.result.preemptions, most=max(1, bounds.schedules))
         for schedule in search:
             self._count(search)
             error = yield from self._judge(schedule, clients)
@@ -153,10 +170,14 @@ class RaceExplorer:
             if error is not None:
                 self._count(search)
                 yield from self._violated(clients, tuple(schedule.choices))
+            elif search.runs == 1 and not self.result.reasons:
+                yield from self._try_remembered(clients)
             if self.result.reasons or error is not None:
                 return
-            if search.runs >= bounds.states or now() - self._began > bounds.seconds:
-                break
+            if now() - self._began > bounds.seconds:
+                search.most = search.runs
+        if search.waiting and search.most < bounds.schedules:
+            self.result.out_of_time = bounds.seconds
         self._count(search)
         self._need_steps(schedule)
 
@@ -187,11 +208,9 @@ class RaceExplorer:
             return None
         if schedule.stuck:
             return RuntimeError(schedule.stuck)
-        try:
+        with CatchFailure() as caught:
             yield self._task.check, (self._outcome(schedule, clients),)
-        except FAILURES as error:
-            return error
-        return None
+        return caught.error
 
     def _outcome(self, schedule: ScheduleRun, clients: Clients) -> Outcome:
         results = [_result(result) for _, result in sorted(schedule.results.items())]
@@ -213,10 +232,31 @@ class RaceExplorer:
             return
         replay = str(ReplayId(self._task.ordinal, race=race_id(schedule, self.result.by)))
         self.result.verdict, self.result.replay = "VIOLATED", replay
-        test = self._task.test
-        replayed = (test, replay) if test else None
+        command = self._task.replay_with
+        replayed = (command, replay) if command else None
         text = report(schedule, error, content, counts.format(self.result), kept_at, replayed)
         raise RaceBug(text.replace(str(self._task.home.path), "home"), replay) from None
+
+    def _try_remembered(self, clients: Clients) -> Steps[None]:
+        """Run the schedules that failed in earlier runs of the test, as far as this race allows them."""
+        task = self._task
+        for replay in task.remembered.ids():
+            if replay.race is None or replay.ordinal != task.ordinal or not self._allows(replay.race):
+                continue
+            schedule = clients.run(replay.race.choices)
+            if race_id(schedule, self.result.by) != replay.race:
+                task.remembered.drop(replay)
+            elif (yield from self._judge(schedule, clients)) is not None:
+                yield from self._violated(clients, replay.race.choices, REMEMBERED)
+            if self.result.reasons:
+                return
+
+    def _allows(self, race: RaceId) -> bool:
+        """Whether a schedule is one of this race: of its clients, with deaths only if it kills one."""
+        clients = [client if client >= 0 else death_of(client) for client in race.choices]
+        has_death = min(race.choices) < 0
+        is_of_clients = race.by == (self.result.by or "race") and max(clients) < self.result.clients
+        return is_of_clients and (self._task.crash or not has_death)
 
     def _replay(self, clients: Clients, replay: ReplayId) -> Steps[None]:
         assert replay.race is not None

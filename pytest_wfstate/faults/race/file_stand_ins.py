@@ -7,55 +7,49 @@ purpose alone: what `install` replaces stays replaced.
 from __future__ import annotations
 
 import builtins
-import fcntl
 import functools
+import io
 import os
 import sys
-import time
-from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
+from pytest_wfstate.faults.race import file_locks, waits
+from pytest_wfstate.faults.race.bypasses import CHILD, audit_hook
+from pytest_wfstate.faults.race.file_calls import STEPS, Effect, Target, is_probe, opening, targets_of
 from pytest_wfstate.faults.race.file_steps import FileSteps
+from pytest_wfstate.faults.race.listings import SteppedEntry, SteppedListing
 from pytest_wfstate.faults.record import file_io
-from pytest_wfstate.faults.record.rebind import Rebinding, References
+from pytest_wfstate.faults.record.os_calls import real_fork_exec
+from pytest_wfstate.faults.record.rebind import FoundReferences, Rebinding, References
+from pytest_wfstate.faults.record.recorder import PAIRS
 
-_UNSEEN = {
-    "sqlite3.connect": "SQLite",
-    "os.fork": "a child process",
-    "subprocess.Popen": "a child process",
-    "os.posix_spawn": "a child process",
-    "mmap.__new__": "a memory map",
-}
 _REAL = {name: getattr(os, name) for name in dir(os) if callable(getattr(os, name))}
-_real_open, _real_flock, _real_lockf, _real_sleep = builtins.open, fcntl.flock, fcntl.lockf, time.sleep
+_real_open, _real_open_code = builtins.open, io.open_code
 _RealFileIO = file_io.RealFileIO
 
-_PATHS = {
-    *("open", "stat", "lstat", "access", "listdir", "scandir", "readlink", "mkdir", "rmdir", "unlink", "remove"),
-    *("truncate", "chmod", "utime"),
-}
-_PAIRS = {"rename", "replace", "link", "symlink"}
-_FDS = {
-    *("read", "pread", "readv", "preadv", "write", "pwrite", "writev", "pwritev", "ftruncate", "fstat"),
-    "posix_fallocate",
-}
-_WATCHED = _PATHS | _PAIRS | _FDS | {"close", "sendfile", "copy_file_range"}
-_OPENS_TO_CHANGE = os.O_CREAT | os.O_TRUNC
+_FLAGS = {"w": os.O_CREAT | os.O_TRUNC, "x": os.O_CREAT | os.O_EXCL, "a": os.O_CREAT}
+_CHANGING = {"write", "ftruncate"}  # of the operations of a file object
 
 _current: FileSteps | None = None
 
 
-def install(steps: FileSteps, references: References) -> None:
-    """Replace all file calls of this process for good, wherever `find_calls` found one."""
+def install(steps: FileSteps, references: References, home: Path) -> None:
+    """Replace all file calls of this process for good, wherever `find_calls` found one, and note what bypasses them."""
     global _current
     _current = steps
-    sys.addaudithook(functools.partial(_note_unseen, steps))
-    _rebinding.do(references, sys._getframe(1))
+    sys.addaudithook(audit_hook(os.path.realpath(home), _note_unseen))
+    _rebinding.do(references)
 
 
-def _note_unseen(steps: FileSteps, event: str, _: Any) -> None:
-    if event in _UNSEEN and steps.is_on and _UNSEEN[event] not in steps.unseen:
-        steps.unseen.append(_UNSEEN[event])
+def _note_unseen(what: str) -> None:
+    if _current is not None and _current.is_on and what not in _current.unseen:
+        _current.unseen.append(what)
+
+
+def _fork_exec(*args: Any) -> Any:
+    _note_unseen(CHILD)
+    return real_fork_exec(*args)
 
 
 def _os_call(name: str, *args: Any, **kwargs: Any) -> Any:
@@ -72,50 +66,24 @@ def _os_call(name: str, *args: Any, **kwargs: Any) -> Any:
 
 
 def _step(steps: FileSteps, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-    first: Any = args[0] if args else kwargs.get("path", kwargs.get("src"))
     if name == "close":
-        steps.close(first)
-    elif name == "open":
-        flags = args[1] if len(args) > 1 else kwargs.get("flags", 0)
-        steps.step("open", path=first, dir_fd=kwargs.get("dir_fd"), writes=flags & _OPENS_TO_CHANGE)
-    elif name in _PAIRS:
-        to = args[1] if len(args) > 1 else kwargs.get("dst")
-        path = None if name == "symlink" else first
-        to_dir_fd = kwargs.get("dst_dir_fd", kwargs.get("dir_fd"))
-        steps.step(name, path=path, to=to, dir_fd=kwargs.get("src_dir_fd"), to_dir_fd=to_dir_fd)
-    elif isinstance(first, int):
-        steps.step(name, fd=args[1] if name == "copy_file_range" else first)
-    elif name in _PATHS:
-        steps.step(name, path=first if first is not None else ".", dir_fd=kwargs.get("dir_fd"))
+        steps.close(args[0] if args else kwargs["fd"])
+    elif name == "dup2":
+        steps.close(args[1] if len(args) > 1 else kwargs["fd2"])
+    elif name == "closerange":
+        steps.close_range(*args)
+    else:
+        targets = targets_of(name, args, kwargs)
+        if name in ("stat", "lstat") and is_probe(sys._getframe(2)):
+            targets = [target._replace(effect=Effect.PROBE) for target in targets]
+        steps.step(name, *targets)
 
 
-def _flock(fd: Any, operation: int) -> Any:
-    number = fd if isinstance(fd, int) else fd.fileno()
-    held = (_REAL["fstat"](number).st_ino, bool(operation & fcntl.LOCK_EX))
-    return _lock(number, operation, held, lambda flags: _real_flock(fd, flags))
-
-
-def _lockf(fd: Any, cmd: int, *args: Any) -> Any:
-    number = fd if isinstance(fd, int) else fd.fileno()
-    return _lock(number, cmd, None, lambda flags: _real_lockf(fd, flags, *args))
-
-
-def _lock(fd: int, flags: int, held: tuple[int, bool] | None, real: Callable[[int], Any]) -> Any:
+def _scandir(path: Any = None) -> Any:
     steps = _current
     if steps is None or not steps.is_on:
-        return real(flags)
-    if flags & fcntl.LOCK_UN:
-        steps.unlock(fd)
-        return real(flags)
-    return steps.lock(fd, lambda: real(flags | fcntl.LOCK_NB), held, may_wait=not flags & fcntl.LOCK_NB)
-
-
-def _sleep(seconds: float, /) -> None:
-    steps = _current
-    if steps is None or not steps.is_on:
-        return _real_sleep(seconds)
-    steps.sleep()
-    return None
+        return _REAL["scandir"](path)
+    return SteppedListing(_os_call("scandir", path), path if isinstance(path, int) else None, steps)
 
 
 class SteppedFile(_RealFileIO, metaclass=file_io.IsFileIO):
@@ -124,7 +92,8 @@ class SteppedFile(_RealFileIO, metaclass=file_io.IsFileIO):
     def __init__(self, file: Any, mode: str = "r", closefd: bool = True, opener: Any = None) -> None:
         steps = _current
         if steps is not None and opener is None and not isinstance(file, int):
-            steps.step("open", path=file, writes=any(letter in mode for letter in "wxa"))
+            flags = sum(flag for letter, flag in _FLAGS.items() if letter in mode)
+            steps.step("open", opening(file, flags))
         try:
             super().__init__(file, mode, closefd, opener)
         except OSError as error:
@@ -157,6 +126,12 @@ class SteppedFile(_RealFileIO, metaclass=file_io.IsFileIO):
         self._step("read")
         return super().readall()
 
+    def seek(self, pos: int, whence: int = 0, /) -> int:
+        """Seek, and if that depends on the file, when the schedule allows."""
+        if whence not in (os.SEEK_SET, os.SEEK_CUR):
+            self._step("seek")
+        return super().seek(pos, whence)
+
     def close(self) -> None:
         """Close when the schedule allows."""
         steps = _current
@@ -166,7 +141,7 @@ class SteppedFile(_RealFileIO, metaclass=file_io.IsFileIO):
 
     def _step(self, kind: str) -> None:
         if _current is not None:
-            _current.step(kind, fd=self.fileno())
+            _current.step(kind, Target(self.fileno(), Effect.CHANGE if kind in _CHANGING else Effect.LOOK))
 
 
 def _open_file(file: Any, mode: str = "r", *args: Any, **kwargs: Any) -> Any:
@@ -176,17 +151,47 @@ def _open_file(file: Any, mode: str = "r", *args: Any, **kwargs: Any) -> Any:
     return file_io.built(SteppedFile, file, mode, *args, **kwargs)
 
 
+def _open_code(path: Any) -> Any:
+    return _open_file(path, "rb")
+
+
 _STAND_INS: list[tuple[Any, Any]] = [
-    *((_REAL[name], functools.partial(_os_call, name)) for name in sorted(_WATCHED) if name in _REAL),
-    (_real_flock, _flock),
-    (_real_lockf, _lockf),
+    *(
+        (_REAL[name], functools.partial(_os_call, name))
+        for name in sorted(STEPS - {"scandir", "lockf"})
+        if name in _REAL
+    ),
+    *file_locks.stand_ins(lambda: _current),
+    (_REAL["scandir"], _scandir),
+    (os.DirEntry, SteppedEntry),
     (_real_open, _open_file),
-    (_real_sleep, _sleep),
+    (_real_open_code, _open_code),
     (_RealFileIO, SteppedFile),
+    *waits.STAND_INS,
+    (real_fork_exec, _fork_exec),
 ]
+_AUDITED = {
+    *("open", "listdir", "scandir", "mkdir", "rmdir", "unlink", "remove", "rename", "replace", "link", "symlink"),
+    *("truncate", "ftruncate", "chmod", "fchmod", "lchmod", "chown", "fchown", "lchown", "utime", "lockf"),
+    *("getxattr", "setxattr", "listxattr", "removexattr"),
+}
+_SILENT = {
+    id(_REAL[name]): f"os.{name}"
+    for name in _REAL.keys() - _AUDITED
+    if any(real is _REAL[name] for real, _ in _STAND_INS)
+}
+_stand_in_for = {id(real): stand_in for real, stand_in in _STAND_INS}
+_RECORDERS = [(kept, _stand_in_for[id(real)]) for real, kept in PAIRS if id(real) in _stand_in_for]
+"""The stand-ins of recorders: what was made while one was active may hold them for good."""
+_SILENT |= {id(kept): _SILENT[id(real)] for real, kept in PAIRS if id(real) in _SILENT}
 _rebinding = Rebinding()
 
 
-def find_calls() -> References:
-    """Find the file calls that modules keep references to, once for all processes forked from this one."""
-    return _rebinding.find(_STAND_INS)
+def are_found() -> bool:
+    """Whether what `find_calls` found last is still all that modules hold."""
+    return _rebinding.has_seen_all_modules()
+
+
+def find_calls(known: FoundReferences | None = None) -> References:
+    """Find who holds a file call, once for all processes forked from this one."""
+    return _rebinding.find([*_STAND_INS, *_RECORDERS], _SILENT, known, waits.CLOCK_IDS)

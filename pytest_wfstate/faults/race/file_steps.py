@@ -2,25 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import errno
-import os
-import stat
+import itertools
 import threading
-from collections.abc import Callable
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterator
+from typing import Any, Literal, NamedTuple, NoReturn
 
-from pytest_wfstate.faults.race.schedule import PROGRESS, Access, ClientProgress, Key
-from pytest_wfstate.faults.source_lines import users_line
+from pytest_wfstate.faults.race.file_calls import LISTING, Effect, Target
+from pytest_wfstate.faults.race.lookup import Lookup, Lookups
+from pytest_wfstate.faults.race.schedule import HANGS, PROGRESS, Access, ClientProgress, Key
+from pytest_wfstate.faults.source_lines import SourceLine, users_line
 
-_LISTING = {"listdir", "scandir"}
-_LOCKS = {"lock", "try lock", "unlock", "close"}
-_CHANGING = {
-    *("mkdir", "rmdir", "unlink", "remove", "truncate", "rename", "replace", "link", "symlink", "chmod", "utime"),
-    *("write", "pwrite", "writev", "pwritev", "ftruncate", "posix_fallocate", "sendfile", "copy_file_range"),
-    *_LOCKS,
-}
-_fstat, _lstat, _readlink = os.fstat, os.lstat, os.readlink  # the real ones, whatever stands in for them
+_SPACE: Key = ("space", 0, "")
 
 
 class AttemptedAccess(NamedTuple):
@@ -32,6 +27,20 @@ class AttemptedAccess(NamedTuple):
     """How many values had been acknowledged before it."""
 
 
+LockKind = Literal["whole", "range"]
+"""A lock of flock(2) is on a whole file; those of fcntl(2) and lockf(3) are on ranges, any number of them."""
+
+
+class HeldFileLock(NamedTuple):
+    """A lock on a file that a process holds."""
+
+    inode: int
+    exclusive: bool
+    excludes: bool
+    """Whether it keeps others from all that they do under a lock of the same file: not if it may be on part of the
+    file, nor outside home, where nobody sees the file get another name."""
+
+
 class FileSteps:
     """Lets a process make `allowance` file operations below `home`, then calls `stop` with the reason.
 
@@ -39,10 +48,10 @@ class FileSteps:
     """
 
     def __init__(self, home: str, stop: Callable[[str], None]) -> None:
-        self._home = os.path.realpath(home)
+        self._lookups = Lookups(home)
         self._stop = stop
-        self._locked: dict[int, tuple[int, bool] | None] = {}
-        """By descriptor: the inode, and whether the lock is exclusive; None for a lock of the whole process."""
+        self._locked: dict[tuple[int, LockKind], HeldFileLock] = {}
+        """By descriptor and kind."""
         self._stepping = threading.RLock()
         self._inside = threading.local()
         self._attempts: list[AttemptedAccess] = []
@@ -52,12 +61,16 @@ class FileSteps:
         self.allowance = 0
         self.progress = ClientProgress()
         self.unseen: list[str] = []
+        self.is_stopped = False
+        """Whether one of its threads waits for the schedule."""
+        self._naps = 0
 
     def begin(self) -> None:
         """Begin a run of the client."""
         self.progress = ClientProgress()
         PROGRESS.set(self.progress)
         self.unseen = []
+        self._naps = 0
         self.is_on = True
 
     def take_attempts(self) -> list[AttemptedAccess]:
@@ -65,141 +78,197 @@ class FileSteps:
         attempts, self._attempts = self._attempts, []
         return attempts
 
-    def step(self, kind: str, *, path: Any = None, fd: int | None = None, **more: Any) -> None:
-        """Wait until the schedule allows an operation, if it is below home."""
-        if not self.is_on or getattr(self._inside, "asking", False):
-            return
-        self._inside.asking = True  # the lookups below are not the client's operations
-        try:
-            places = self._places(path, more)
-            if places or (fd is not None and self._opened(fd)):
-                with self._stepping:
-                    self._wait()
-                    # Others may have run meanwhile: what counts is what it accesses now.
-                    self._record(self._access(kind, places, fd, more))
-        finally:
-            self._inside.asking = False
+    def step(self, kind: str, *targets: Target) -> None:
+        """Wait until the schedule allows an operation, if any file that it names is below home."""
+        with self._looking() as looks:
+            if looks and any(self._lookups.may_matter(target.file, target.dir_fd) for target in targets):
+                # Others may run meanwhile: what counts is what it accesses then.
+                self._take(lambda: self._access(kind, targets))
 
-    def lock(self, fd: int, try_lock: Callable[[], Any], held: tuple[int, bool] | None, *, may_wait: bool) -> Any:
+    def lock(self, fd: int, kind: LockKind, try_lock: Callable[[], Any], *, exclusive: bool, may_wait: bool) -> Any:
         """Try a lock until it is free, without ever waiting in the kernel."""
-        self.step("lock" if may_wait else "try lock", fd=fd)
-        self._locked.pop(fd, None)  # the kernel gives it up to convert it
+        self._lock_step("lock" if may_wait else "try lock", fd)
+        if kind == "whole":
+            self._locked.pop((fd, kind), None)  # the kernel gives it up to convert it
         while True:
             try:
                 result = try_lock()
-            except BlockingIOError:
-                if not may_wait:
+            except OSError as error:
+                if error.errno not in (errno.EAGAIN, errno.EACCES) or not may_wait:
+                    self.failed(error)
                     raise
                 self._retry("blocked")
             else:
-                self._locked[fd] = held
+                lookup = self._lookups.descriptor(fd, anywhere=True)
+                excludes = kind == "whole" and self._lookups.descriptor(fd).is_below_home
+                self._locked[fd, kind] = HeldFileLock(lookup.inode, exclusive, excludes)
                 return result
 
-    def unlock(self, fd: int) -> None:
-        """Wait until the schedule allows freeing a lock."""
-        self.step("unlock", fd=fd)
-        freed = self._locked.pop(fd, None)
-        for other in [other for other, held in self._locked.items() if held and freed and held[0] == freed[0]]:
-            del self._locked[other]  # it may be the same lock, through a duplicated descriptor
+    def test_lock(self, fd: int) -> None:
+        """Wait until the schedule allows looking at a lock."""
+        self._lock_step("test lock", fd)
 
-    def sleep(self) -> None:
-        """Let others run instead of sleeping."""
+    def unlock(self, fd: int, kind: LockKind, unlock: Callable[[], Any]) -> Any:
+        """Free a lock when the schedule allows."""
+        self._lock_step("unlock", fd)
+        if kind == "whole":  # else other ranges may still be locked
+            self._forget(fd)
+        return unlock()
+
+    def close(self, fd: int) -> None:
+        """Wait until the schedule allows closing a descriptor, if that may free a lock.
+
+        Closing any descriptor of a file frees the locks that the process holds on it by fcntl(2).
+        """
+        if self._locked and self._lookups.descriptor(fd, anywhere=True).inode in self._locked_inodes():
+            self._lock_step("close", fd)
+            self._hand_on(fd)
+
+    def close_range(self, begin: int, end: int) -> None:
+        """Wait as `close` does, for several descriptors."""
+        for fd in {fd for fd, _ in self._locked if begin <= fd < end}:
+            self.close(fd)
+
+    def sleep(self) -> int:
+        """Let others run instead of sleeping. Return how often it slept since it last changed something."""
         with self._stepping:
             self._wait()
             self._record(Access("sleep", "", users_line() if self.lines else None))
             self._retry("asleep")
+            self._naps += 1
+            return self._naps
 
-    def close(self, fd: int) -> None:
-        """Wait until the schedule allows closing a descriptor, if that frees a lock."""
-        if fd in self._locked:
-            self.step("close", fd=fd)
-            del self._locked[fd]
+    def hang(self, line: SourceLine | None) -> NoReturn:
+        """Report that the process waits at this line for something that cannot happen."""
+        self._record(Access(HANGS, "", line))
+        self._halt(HANGS)
+        raise AssertionError("a client that hangs is killed")
+
+    def attempts_until(self, line: SourceLine | None) -> list[AttemptedAccess]:
+        """Return the operations made since the last report, of a process that hangs at this line."""
+        return [*self._attempts, AttemptedAccess(Access(HANGS, "", line), acked=len(self.progress.acked))]
+
+    @property
+    def is_looking(self) -> bool:
+        """Whether this thread is looking up what the client is about to access."""
+        return bool(getattr(self._inside, "looking", False))
 
     def failed(self, error: OSError) -> None:
         """Record how the last operation failed."""
-        if self.is_on and self._attempts and not getattr(self._inside, "asking", False):
+        if self.is_on and self._attempts and not self.is_looking:
             name = errno.errorcode.get(error.errno or 0, type(error).__name__)
             last = self._attempts[-1]
             self._attempts[-1] = last._replace(access=dataclasses.replace(last.access, error=name))
 
+    @contextlib.contextmanager
+    def _looking(self) -> Iterator[bool]:
+        """Mark lookups, which are not the client's operations. Yield whether this is one of the client's."""
+        if not self.is_on or self.is_looking:
+            yield False
+            return
+        self._inside.looking = True
+        try:
+            yield True
+        finally:
+            self._inside.looking = False
+
+    def _lock_step(self, kind: str, fd: int) -> None:
+        with self._looking() as looks:
+            if looks:
+                self._take(lambda: self._lock_access(kind, self._lookups.descriptor(fd, anywhere=True)))
+
+    def _take(self, access: Callable[[], Access]) -> None:
+        with self._stepping:
+            self._wait()
+            self._record(access())
+
     def _wait(self) -> None:
         if self.allowance <= 0:
-            self._stop("op")
+            self._halt("op")
         self.allowance -= 1
+
+    def _halt(self, why: str) -> None:
+        self.is_stopped = True
+        self._stop(why)
+        self.is_stopped = False
 
     def _record(self, access: Access) -> None:
         self._attempts.append(AttemptedAccess(access, acked=len(self.progress.acked)))
         self.progress.steps += 1
+        self._naps = 0 if access.is_change else self._naps
 
     def _retry(self, why: str) -> None:
         """Mark the last operation as blocked, and attempt it again as a new step."""
-        if self._attempts:  # else it is a lock that is not below home
-            last = self._attempts[-1]
-            self._attempts[-1] = last._replace(blocked=True)
-            self._stop(why)
-            self.allowance -= 1
-            self._record(last.access)
+        last = self._attempts[-1]
+        self._attempts[-1] = last._replace(blocked=True)
+        self._halt(why)
+        self.allowance -= 1
+        self._record(last.access)
 
-    def _places(self, path: Any, more: dict[str, Any]) -> list[str]:
-        both = (self._place(path, more.get("dir_fd")), self._place(more.get("to"), more.get("to_dir_fd")))
-        return [place for place in both if place]
-
-    def _access(self, kind: str, places: list[str], fd: int | None, more: dict[str, Any]) -> Access:
-        opened = self._opened(fd) if fd is not None else None
+    def _access(self, kind: str, targets: tuple[Target, ...]) -> Access:
         reads: set[Key] = set()
         writes: set[Key] = set()
-        changes = kind in _CHANGING or bool(more.get("writes"))
-        accessed = writes if changes else reads
-        for place in places:
-            above, own = self._entries(place)
-            reads.update(above)
-            accessed.update(own)
-            writes.update(("listing", folder, "") for _, folder, _ in own if changes)
-            if (inode := _inode(place)) >= 0:
-                accessed.add(("listing" if kind in _LISTING else "inode", inode, ""))
-        if opened is not None:
-            name, inode = opened
-            places = places or [name]
-            accessed.add(("lock" if kind in _LOCKS else "inode", inode, ""))
-        names = tuple(os.path.relpath(place, self._home) for place in places)
-        line = users_line() if self.lines else None
-        held = frozenset(lock for lock in self._locked.values() if lock)
-        return Access(kind, " to ".join(names), line, frozenset(reads), frozenset(writes), held, names)
+        found: list[Lookup] = []
+        is_change = False
+        for file, effect, dir_fd, follow in targets:
+            lookup = self._lookups.find(file, dir_fd, follow=follow)
+            if lookup.is_below_home:
+                found.append(lookup)
+                reads.update(lookup.passed)
+                is_change |= _touch(lookup, effect, reads, writes)
+        access = self._described(kind, found, reads, writes)
+        may_change = any(target.effect.may_change for target in targets)
+        return dataclasses.replace(access, may_change=may_change, is_change=is_change)
 
-    def _place(self, path: Any, dir_fd: int | None = None) -> str | None:
-        """Return the absolute path, if it is home or below."""
-        if path is None or isinstance(path, int):
-            return None
-        text = os.fsdecode(path)
-        if not text.startswith("/"):
-            text = os.path.join(os.getcwd() if dir_fd is None else _readlink(f"/proc/self/fd/{dir_fd}"), text)
-        full = os.path.normpath(text)
-        return full if full == self._home or full.startswith(self._home + "/") else None
+    def _lock_access(self, kind: str, lookup: Lookup) -> Access:
+        keys: set[Key] = {("lock", lookup.inode, "")}
+        return self._described(kind, [lookup], *((keys, set()) if kind == "test lock" else (set(), keys)))
 
-    def _opened(self, fd: int) -> tuple[str, int] | None:
-        """Return the path and inode of a descriptor, if it is of a file or folder below home."""
-        try:
-            status = _fstat(fd)
-            name = _readlink(f"/proc/self/fd/{fd}")
-        except OSError:
-            return None
-        if not (stat.S_ISREG(status.st_mode) or stat.S_ISDIR(status.st_mode)):
-            return None
-        is_home = name == self._home or name.startswith(self._home + "/")
-        return (name.removesuffix(" (deleted)"), status.st_ino) if is_home else None
+    def _described(self, kind: str, found: list[Lookup], reads: set[Key], writes: set[Key]) -> Access:
+        return Access(
+            kind,
+            " to ".join(lookup.name for lookup in found),
+            users_line() if self.lines else None,
+            frozenset(reads),
+            frozenset(writes),
+            frozenset((lock.inode, lock.exclusive) for lock in self._locked.values() if lock.excludes),
+            tuple(dict.fromkeys(name for lookup in found for name in lookup.names)),
+        )
 
-    def _entries(self, place: str) -> tuple[list[Key], list[Key]]:
-        """Return the entries on the way to a path, and its own; home has none."""
-        entries: list[Key] = []
-        folder = self._home
-        for name in os.path.relpath(place, self._home).split("/") if place != self._home else ():
-            entries.append(("entry", _inode(folder), name))
-            folder = f"{folder}/{name}"
-        return entries[:-1], entries[-1:]
+    def _locked_inodes(self) -> set[int]:
+        return {lock.inode for lock in self._locked.values()}
+
+    def _forget(self, fd: int) -> None:
+        """Forget the locks of a descriptor. Another one of the same file may hold the same lock, or hold it no more."""
+        freed = {key: self._locked.pop(key) for key in list(self._locked) if key[0] == fd}
+        inodes = {lock.inode for lock in freed.values()}
+        for key, lock in self._locked.items():
+            if lock.inode in inodes:
+                self._locked[key] = lock._replace(excludes=False)
+
+    def _hand_on(self, fd: int) -> None:
+        """Forget the locks of a descriptor that is closed, unless it may have a duplicate, which holds them too."""
+        held = [(kind, lock) for (number, kind), lock in self._locked.items() if number == fd]
+        self._forget(fd)
+        inodes = {lock.inode for _, lock in held}
+        others = self._lookups.open_descriptors(inodes) - {fd} if held else set()
+        for other, (kind, lock) in itertools.product(others, held):
+            self._locked.setdefault((other, kind), lock._replace(excludes=False))
 
 
-def _inode(path: str) -> int:
-    try:
-        return _lstat(path).st_ino
-    except OSError:
-        return -1
+def _touch(lookup: Lookup, effect: Effect, reads: set[Key], writes: set[Key]) -> bool:
+    """Add what an operation does to the file that a lookup ends at; return whether it changes anything."""
+    exists = lookup.inode >= 0
+    changes_entry = lookup.entry is not None and effect.changes_entry(exists=exists)
+    changes_file = effect.changes_file(exists=exists)
+    if lookup.entry is not None and changes_entry:
+        writes.update((lookup.entry, ("listing", lookup.folder, "")))
+    if exists and effect is not Effect.PROBE:
+        (writes if changes_file else reads).add(("inode", lookup.inode, ""))
+    if lookup.is_folder and effect in LISTING:
+        reads.add(("listing", lookup.inode, ""))
+    if changes_entry or changes_file:
+        writes.add(_SPACE)
+    if effect is Effect.MEASURE:
+        reads.add(_SPACE)
+    return changes_entry or (changes_file and not (effect is Effect.EMPTY and not lookup.size))

@@ -5,22 +5,27 @@ Each stops before a file operation below home when its allowance is used up, and
 
 from __future__ import annotations
 
+import _thread
 import collections
 import contextlib
 import multiprocessing.connection as connection
 import os
 import signal
+import sys
+import threading
+import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from pytest_wfstate.faults.disk.home import Home
-from pytest_wfstate.faults.folders import Content
 from pytest_wfstate.faults.forking import dumps, fork, loads
-from pytest_wfstate.faults.race.file_stand_ins import find_calls, install
+from pytest_wfstate.faults.race.file_stand_ins import are_found, find_calls, install
 from pytest_wfstate.faults.race.file_steps import AttemptedAccess, FileSteps
 from pytest_wfstate.faults.race.schedule import (
     DEATH,
+    HANGS,
+    LOCK_TESTS,
     MAX_STEPS,
     MAX_WAKEUPS,
     Access,
@@ -29,21 +34,25 @@ from pytest_wfstate.faults.race.schedule import (
     ScheduleRun,
     ScheduleStep,
     Stuck,
-    livelock,
 )
-from pytest_wfstate.faults.real_clock import now
-from pytest_wfstate.faults.record.rebind import References
+from pytest_wfstate.faults.race.waits import install_waits, reset_clock
+from pytest_wfstate.faults.record.rebind import FoundReferences, References
 from pytest_wfstate.faults.replay_id import Choices, death_of
+from pytest_wfstate.faults.report_text import short
+from pytest_wfstate.faults.source_lines import line_of
 from pytest_wfstate.faults.sync_async import call
 
 __tracebackhide__ = True
+
+
+_MAX_NAPS = 2  # sleeps of a client without a change meanwhile, after which it waits for one
 
 
 class StopMessage(NamedTuple):
     """What a client sends when it stops."""
 
     reason: str
-    """`end`, or why it cannot continue: `op`, `blocked` or `asleep`."""
+    """`end`, or why it does not continue: `op`, `blocked`, `asleep` or `hangs`."""
     result: Any
     attempts: list[AttemptedAccess]
     """The operations made since it last stopped."""
@@ -60,11 +69,13 @@ class ClientProcesses:
         self, home: Home, clients: Sequence[Callable[..., Any]], timeout: float = 30, *, killable: bool = False
     ) -> None:
         self._home = home
-        self._start: tuple[Content, dict[str, str]] = (home.content(), home.links())
+        self._start = home.image()
         self._clients = clients
         self._timeout = timeout
         self._killable = killable
         self._processes: dict[int, ClientProcess] = {}
+        self._references = References([], [], [])
+        self._known = FoundReferences()
 
     def run(self, choices: Choices, *, lines: bool = False) -> ScheduleRun:
         """Follow `choices`, then run on without preemption."""
@@ -78,6 +89,7 @@ class ClientProcesses:
         except Stuck as stuck:
             run.stuck = str(stuck)
             self.close()  # where its clients are is unknown
+        run.unseen += self._references.unseen
         return run
 
     def close(self) -> None:
@@ -93,9 +105,11 @@ class ClientProcesses:
         missing = [number for number in range(len(self._clients)) if number not in self._processes]
         if not missing:
             return
-        references = find_calls()
+        # Clients begin with the memory that they had at first; what checks have made since is none of theirs.
+        if not self._references.pairs or not are_found():
+            self._references = find_calls(self._known)
         for number in missing:
-            self._processes[number] = ClientProcess(number, self._clients[number], self._home.path, references)
+            self._processes[number] = ClientProcess(number, self._clients[number], self._home.path, self._references)
         for number in missing:
             self._processes[number].wait_until_ready()
 
@@ -123,7 +137,8 @@ class _ProcessSchedule:
         self._left = set(processes)
         self._blocked: dict[int, Access] = {}
         self._asleep: set[int] = set()
-        self._wakeups = 0
+        self._naps: collections.Counter[int] = collections.Counter()
+        """How often each client slept since anything last changed."""
 
     def follow(self) -> None:
         """Run until all clients have finished.
@@ -153,33 +168,45 @@ class _ProcessSchedule:
         return wanted, same - position
 
     def _runnable(self) -> tuple[int, ...]:
-        runnable = self._left - self._blocked.keys()
-        if not runnable and self._asleep and self._wakeups < MAX_WAKEUPS:
-            self._wakeups += 1
-            runnable = set(self._asleep)  # their sleeps end
-        if not runnable:
-            raise Stuck(_describe_stuck(self._blocked))
-        return tuple(sorted(runnable))
+        waiting_for_locks = self._blocked.keys() - self._asleep
+        if all(client in waiting_for_locks or self._naps[client] >= MAX_WAKEUPS for client in self._left):
+            raise Stuck(_describe_stuck(self._left, self._blocked, waiting_for_locks))
+        last = self._run.choices[-1] if self._run.choices else -1
+        return self._awake(last if last not in self._blocked else -1)
+
+    def _awake(self, running: int) -> tuple[int, ...]:
+        """Return the clients that can run. One that polls again and again waits until something changes.
+
+        Otherwise there would be no end of schedules in which clients poll, and all that differs is how often.
+        """
+        awake = self._left - self._blocked.keys() or self._asleep  # if all sleep, their sleeps end
+        fresh = [client for client in awake if client == running or self._naps[client] < _MAX_NAPS]
+        return tuple(sorted(fresh or [min(awake, key=lambda client: (self._naps[client], client))]))
 
     def _go(self, client: int, allowance: int, enabled: tuple[int, ...]) -> None:
-        message = self._processes[client].go(allowance, now() + self._timeout, lines=self._lines)
+        message = self._processes[client].go(allowance, self._timeout, lines=self._lines)
         self._run.acked[client] = message.acked
         for attempt in message.attempts or [AttemptedAccess(Access("end", ""), acked=len(message.acked))]:
             self._record(ScheduleStep(client, *attempt), client, enabled)
+            if attempt.access.is_change and not attempt.access.error:
+                self._naps.clear()
             if not attempt.blocked:
                 self._blocked.clear()  # it may have freed a lock
                 self._asleep.clear()
-                enabled = tuple(sorted(self._left))
+                enabled = self._awake(client)
+        if message.reason == HANGS:
+            raise Stuck(_describe_hang(client, message.attempts[-1].access))
         if message.reason in ("blocked", "asleep"):
             self._blocked[client] = message.attempts[-1].access
-            self._asleep |= {client} if message.reason == "asleep" else set()
+            if message.reason == "asleep":
+                self._asleep.add(client)
+                self._naps[client] += 1
         elif message.reason == "end":
             self._left.discard(client)
             self._run.results[client] = message.result
             self._run.unseen += message.unseen
         if client in self._left and self._made[client] >= MAX_STEPS:
             raise Stuck(f"client {client + 1} made {MAX_STEPS:,} file operations without finishing")
-        self._wakeups = self._wakeups if message.reason == "asleep" else 0
 
     def _kill(self, victim: int, enabled: tuple[int, ...]) -> None:
         self._record(ScheduleStep(victim, DEATH), death_of(victim), enabled)
@@ -200,17 +227,19 @@ class _ProcessSchedule:
     def _candidates(self, step: ScheduleStep, enabled: tuple[int, ...]) -> tuple[int, ...]:
         """Return the clients whose death before a step matters: those that just changed or acknowledged something.
 
+        That includes one that meant to, and found nothing to change: the others may have to recover what it holds.
+
         Any other death is equivalent to an earlier or later one, since it only frees locks; unless a client has tried
         a lock without waiting for it. Only one client dies.
         """
         run = self._run
         if not run.choices or any(choice < 0 for choice in run.choices):
             return ()
-        if any(earlier.access.kind == "try lock" for earlier in run.steps):
+        if any(earlier.access.kind in LOCK_TESTS for earlier in run.steps):
             return tuple(sorted(self._made.keys() & self._left))
         last = run.choices[-1]
         acked = step.acked if step.client == last else len(run.acked[last])
-        has_changed = any(kind != "lock" for kind, _, _ in run.steps[-1].access.writes) or acked > run.steps[-1].acked
+        has_changed = run.steps[-1].access.may_change or acked > run.steps[-1].acked
         return (last,) if last in enabled and has_changed else ()
 
 
@@ -221,30 +250,55 @@ class ClientProcess:
         self._number = number
         self.is_dead = False
         self._pipe, theirs = connection.Pipe()
+        self._watch, theirs_to_watch = connection.Pipe()
         self.pid = fork()
         if self.pid == 0:
             self._pipe.close()
-            _ClientLoop(theirs, client, home).serve(references)
+            self._watch.close()
+            _ClientLoop(theirs, theirs_to_watch, client, home).serve(references)
         theirs.close()
+        theirs_to_watch.close()
 
     def wait_until_ready(self) -> None:
         """Wait until it is ready."""
         self._pipe.recv_bytes()
 
-    def go(self, allowance: int, until: float, *, lines: bool) -> StopMessage:
-        """Let it make `allowance` steps, and return what it sends then.
+    def go(self, allowance: int, timeout: float, *, lines: bool) -> StopMessage:
+        """Let it make `allowance` steps, and return what it sends then, or where it hangs.
 
         Raises:
-            Stuck: it did not answer in time, or its process is gone.
+            Stuck: its process is gone.
         """
         try:
             self._pipe.send_bytes(b"%d %d" % (allowance, lines))
-            if not self._pipe.poll(max(0.0, until - now())):
-                raise Stuck(f"client {self._number + 1} neither made a file operation nor finished in time")
-            message = StopMessage(*loads(self._pipe.recv_bytes()))
+            return StopMessage(*loads(self._answer(timeout)))
         except (EOFError, ConnectionResetError, BrokenPipeError):
             raise Stuck(f"the process of client {self._number + 1} exited") from None
-        return message
+
+    def _answer(self, timeout: float) -> bytes:
+        """Receive what it sends; or, if it neither makes a step nor finishes in time, where it hangs."""
+        used = self._cpu_seconds()
+        while not self._pipe.poll(timeout):
+            if not self._is_running() or self._cpu_seconds() - used >= timeout:
+                return self._where_it_hangs(timeout)
+            # The machine is busy, and it has not had its time yet.
+        return self._pipe.recv_bytes()
+
+    def _where_it_hangs(self, timeout: float) -> bytes:
+        self._watch.send_bytes(b"where")
+        if not self._watch.poll(timeout):  # it does not let any thread run
+            return dumps((HANGS, None, [AttemptedAccess(Access(HANGS, ""))], [], []))
+        answer = self._watch.recv_bytes()
+        return self._pipe.recv_bytes() if self._pipe.poll(0) else answer
+
+    def _is_running(self) -> bool:
+        """Whether it runs or waits for a processor, rather than for something else."""
+        status = Path(f"/proc/{self.pid}/stat").read_text()
+        return status.rpartition(")")[2].split()[0] == "R"
+
+    def _cpu_seconds(self) -> float:
+        """Return how much processor time it has used."""
+        return time.clock_gettime(~self.pid << 3 | 2)  # as clock_getcpuclockid(3) makes the number of its clock
 
     def close(self) -> None:
         """Kill it."""
@@ -252,6 +306,7 @@ class ClientProcess:
             return
         self.is_dead = True
         self._pipe.close()
+        self._watch.close()
         with contextlib.suppress(ProcessLookupError):
             os.kill(self.pid, signal.SIGKILL)
         os.waitpid(self.pid, 0)
@@ -260,16 +315,22 @@ class ClientProcess:
 class _ClientLoop:
     """A client's process, from inside."""
 
-    def __init__(self, pipe: connection.Connection, client: Callable[..., Any], home: Path) -> None:
+    def __init__(
+        self, pipe: connection.Connection, watch: connection.Connection, client: Callable[..., Any], home: Path
+    ) -> None:
         self._pipe = pipe
+        self._watch = watch
         self._client = client
         self._home = home
         self._steps = FileSteps(str(home), self._stop)
+        self._thread = threading.get_ident()
 
     def serve(self, references: References) -> None:
         """Run the client as often as the test asks, then exit."""
         try:
-            install(self._steps, references)
+            _thread.start_new_thread(self._watch_thread, ())
+            install_waits(self._steps)
+            install(self._steps, references, self._home)
             self._pipe.send_bytes(b"ready")
             while True:
                 self._wait()
@@ -277,7 +338,16 @@ class _ClientLoop:
         finally:
             os._exit(0)
 
+    def _watch_thread(self) -> None:
+        """Report where the client is, if it hangs."""
+        with contextlib.suppress(EOFError):
+            while self._watch.recv_bytes():
+                line = line_of(sys._current_frames().get(self._thread))
+                attempts = self._steps.attempts_until(line)
+                self._watch.send_bytes(dumps((HANGS, None, attempts, [], self._steps.unseen)))
+
     def _run(self) -> Any:
+        reset_clock()
         self._steps.begin()
         try:
             return call(self._client, self._home)
@@ -308,8 +378,16 @@ class _ClientLoop:
         self._steps.allowance, self._steps.lines = allowance, bool(lines)
 
 
-def _describe_stuck(blocked: dict[int, Access]) -> str:
-    if any(access.kind == "sleep" for access in blocked.values()):
-        return livelock(blocked)
-    waits = (f"client {client + 1} waits for the {access}" for client, access in sorted(blocked.items()))
-    return f"deadlock: {'; '.join(waits)}"
+def _describe_stuck(left: set[int], blocked: dict[int, Access], waiting_for_locks: set[int]) -> str:
+    waits = [
+        f"client {client + 1} waits for the {blocked[client]}"
+        if client in waiting_for_locks
+        else f"client {client + 1} keeps retrying (sleep)"
+        for client in sorted(left)
+    ]
+    return f"{'deadlock' if left == waiting_for_locks else 'livelock'}: {'; '.join(waits)}"
+
+
+def _describe_hang(client: int, access: Access) -> str:
+    where = f" at {short(access.line)}: {access.line.text}" if access.line else ""
+    return f"client {client + 1} hangs{where}"

@@ -26,7 +26,7 @@ def report(
     kept_at: str | None,
     replay: tuple[str, str] | None,
 ) -> str:
-    """Format the report; `disk` is what is on the disk, if there is one, `replay` the test and the replay id."""
+    """Format the report; `disk` is what is on the disk, if there is one, `replay` the command and the replay id."""
     lines = [_headline(schedule), "", *([*table(schedule), ""] if schedule.steps else [])]
     for client, result in sorted(schedule.results.items()):
         lines += paragraph(f"client {client + 1}", _describe_result(result))

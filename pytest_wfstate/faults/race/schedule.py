@@ -15,10 +15,21 @@ from pytest_wfstate.faults.replay_id import Choices
 from pytest_wfstate.faults.source_lines import SourceLine
 
 Key = tuple[str, int, str]
-"""An inode, an entry of a folder, the listing of a folder, a lock, or anything else that two clients may share."""
+"""An inode, an entry of a folder, the listing of a folder, a lock, or anything else that two clients may share.
+
+An operation on the names in a folder writes its listing, which stands for its mtime too.
+"""
+
+COMMUTING = {"listing", "space"}
+"""Kinds of keys that two operations write in either order alike: new names in a folder, space that is used."""
+
+LOCK_TESTS = {"try lock", "test lock"}
+"""Kinds of operations that see whether a lock is free, without waiting for it."""
 
 MAX_STEPS = 10_000  # of one client in one schedule
-MAX_WAKEUPS = 100  # in a row that achieve nothing, before clients that only wait count as a livelock
+MAX_WAKEUPS = 1_000  # in a row that achieve nothing, before clients that only wait count as a livelock
+HANGS = "hangs"
+"""The kind of the last step of a client that waits for something that never happens, or does not return."""
 OTHER_THREAD = "work handed to another thread"
 
 
@@ -34,8 +45,12 @@ class Access:
     writes: frozenset[Key] = frozenset()
     held: frozenset[tuple[int, bool]] = frozenset()
     """Locks that the client holds right before it, by number, and whether each is exclusive."""
-    places: tuple[str, ...] = ()
-    """The paths it names, relative to home."""
+    names: tuple[tuple[int, str], ...] = ()
+    """The inodes it passes, and the path of each, relative to home."""
+    may_change: bool = False
+    """Whether it is made to change something, even if there was nothing to change."""
+    is_change: bool = False
+    """Whether it changes what another client can see, if it succeeds."""
     error: str = ""
     """How it failed, if it did."""
 
@@ -135,43 +150,37 @@ class Clients(Protocol):
         """End all clients."""
 
 
-class TraceKeys:
-    """Keys for what was done so far, the same for equivalent orders.
+def trace_keys(steps: Sequence[ScheduleStep], begin: int = 0) -> Iterator[int]:
+    """Yield, for each step from `begin` on, a key for all steps before it, the same for equivalent orders.
 
-    A key is Foata's normal form: each step is one level above the last one that it does not commute with. A client's
-    levels are kept as the number of a node in a prefix tree, since there are many keys and most begin alike.
+    A key is the hash of Foata's normal form: each step is one level above the last one that it does not commute with.
     """
-
-    def __init__(self) -> None:
-        self._nodes: dict[tuple[int, int], int] = {}
-
-    def of(self, steps: Sequence[ScheduleStep], begin: int = 0) -> Iterator[Any]:
-        """Yield, for each step from `begin` on, a key for all steps before it."""
-        nodes: dict[int, int] = {}
-        levels: dict[int, int] = {}
-        read: dict[Key, int] = {}
-        written: dict[Key, int] = {}
-        top = floor = 0
-        for position, step in enumerate(steps):
-            if position >= begin:
-                yield tuple(sorted(nodes.items()))
-            if step.blocked:
-                continue  # it had no effect
-            access, client = step.access, step.client
-            level = max(floor, levels.get(client, -1) + 1)
-            for key in access.reads:
-                level = max(level, written.get(key, 0))
-            for key in access.writes:
-                level = max(level, read.get(key, 0), 0 if key[0] == "listing" else written.get(key, 0))
-            if access is DEATH:
-                level = floor = top  # it frees locks, so it commutes with nothing
-            levels[client] = level
-            nodes[client] = self._nodes.setdefault((nodes.get(client, 0), level), len(self._nodes) + 1)
-            top = max(top, level + 1)
-            for key in access.reads:
-                read[key] = max(read.get(key, 0), level + 1)
-            for key in access.writes:
-                written[key] = max(written.get(key, 0), level + 1)
+    hashes: dict[int, int] = {}
+    levels: dict[int, int] = {}
+    read: dict[Key, int] = {}
+    written: dict[Key, int] = {}
+    top = floor = 0
+    for position, step in enumerate(steps):
+        if position >= begin:
+            yield hash(tuple(sorted(hashes.items())))
+        if step.blocked:
+            continue  # it had no effect
+        access, client = step.access, step.client
+        level = max(floor, levels.get(client, -1) + 1)
+        for key in access.reads:
+            level = max(level, written.get(key, 0))
+        for key in access.writes:
+            level = max(level, read.get(key, 0), 0 if key[0] in COMMUTING else written.get(key, 0))
+        dies = access is DEATH
+        if dies:
+            level = floor = top  # it frees locks, so it commutes with nothing
+        levels[client] = level
+        hashes[client] = hash((hashes.get(client, 0), level, dies))
+        top = max(top, level + 1)
+        for key in access.reads:
+            read[key] = max(read.get(key, 0), level + 1)
+        for key in access.writes:
+            written[key] = max(written.get(key, 0), level + 1)
 
 
 def preemptions(run: ScheduleRun) -> int:

@@ -125,13 +125,17 @@ def _lines(code: types.CodeType) -> Iterator[tuple[int, StopPoint]]:
 
 
 def _opcodes(code: types.CodeType, names: dict[str, Any]) -> Iterator[tuple[int, StopPoint]]:
-    number = code.co_firstlineno
+    number, begin = code.co_firstlineno, None
     for instruction in dis.get_instructions(code):
+        begin = instruction.offset if begin is None else begin
+        if instruction.opname == "EXTENDED_ARG":
+            continue  # a prefix: before Python 3.12, only the first one of an instruction is traced
         positions = instruction.positions
         number = (positions.lineno if positions else None) or number
         if instruction.opname in _REACHING and not _is_fixed(instruction, names):
             line = SourceLine(code.co_filename, number, code.co_name)
-            yield instruction.offset, StopPoint("opcode", line, f"{instruction.opname} {instruction.argrepr}".strip())
+            yield begin, StopPoint("opcode", line, f"{instruction.opname} {instruction.argrepr}".strip())
+        begin = None
 
 
 def _is_fixed(instruction: dis.Instruction, names: dict[str, Any]) -> bool:

@@ -101,6 +101,11 @@ class Storm:
             self._resume_paused()
         return self._timed_calls
 
+    @property
+    def restarts(self) -> list[int]:
+        """How often each worker has been restarted."""
+        return [worker.restarts for worker in self._workers]
+
     def close(self) -> None:
         """End all workers."""
         for worker in self._workers:

@@ -6,6 +6,7 @@ the code under test keeps. Without an active recorder, a stand-in just makes the
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import os
 import threading
@@ -25,8 +26,6 @@ class ActiveRecorder:
 
     def __init__(self) -> None:
         self.recorder: Recorder | None = None
-        self.send_ack: Callable[[Any], None] | None = None
-        """Set in a child that is to be killed: acknowledgements go to the test's process, not to the log."""
         self.thread = _InStandIn()
         # In a forked child the log is a copy, and its lock may be held by a thread of the parent.
         os.register_at_fork(after_in_child=self.turn_off)
@@ -44,26 +43,37 @@ class _InStandIn(threading.local):
 active = ActiveRecorder()
 
 
+@dataclasses.dataclass(frozen=True, slots=True)
+class Replaced:
+    """A real call, and what replaces it while a recorder is active."""
+
+    real: Callable[..., Any]
+    watch: Watch
+
+    def __deepcopy__(self, _: Any) -> Replaced:
+        return self  # an object that holds a stand-in may be copied, as one that holds the real call may
+
+
 def stand_in(real: Callable[..., Any], watch: Watch) -> Any:
     """Return a stand-in for a real call that raises no audit event."""
 
-    def call(active: ActiveRecorder, /, *args: Any, **kwargs: Any) -> Any:
+    def call(replaced: Replaced, /, *args: Any, **kwargs: Any) -> Any:
         recorder = active.recorder
-        return real(*args, **kwargs) if recorder is None else watch(recorder, *args, **kwargs)
+        return replaced.real(*args, **kwargs) if recorder is None else replaced.watch(recorder, *args, **kwargs)
 
-    return _bound(call, real)
+    return _bound(call, Replaced(real, watch))
 
 
 def audited_stand_in(real: Callable[..., Any], watch: Watch) -> Any:
     """Return a stand-in for a real call that raises an audit event."""
 
-    def call(active: ActiveRecorder, /, *args: Any, **kwargs: Any) -> Any:
+    def call(replaced: Replaced, /, *args: Any, **kwargs: Any) -> Any:
         recorder = active.recorder
         if recorder is None:
-            return real(*args, **kwargs)
-        return announced(watch, recorder, *args, **kwargs)
+            return replaced.real(*args, **kwargs)
+        return announced(replaced.watch, recorder, *args, **kwargs)
 
-    return _bound(call, real)
+    return _bound(call, Replaced(real, watch))
 
 
 def announced(call: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
@@ -77,8 +87,8 @@ def announced(call: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
         thread.announced = before
 
 
-def _bound(call: Callable[..., Any], real: Callable[..., Any]) -> Any:
+def _bound(call: Callable[..., Any], replaced: Replaced) -> Any:
     # Like a builtin, a bound method does not become a method of a class that holds it; a function would.
-    functools.update_wrapper(call, real)
+    functools.update_wrapper(call, replaced.real)
     del call.__wrapped__  # type: ignore[attr-defined]  # inspect.signature would drop the first parameter
-    return types.MethodType(call, active)
+    return types.MethodType(call, replaced)

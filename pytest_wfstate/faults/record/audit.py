@@ -45,8 +45,8 @@ def _opened(recorder: Recorder, args: tuple[Any, ...]) -> None:
         _note(recorder, "opened for writing", absolute(path, follow=True))
 
 
-def _changed(what: str, *paths: tuple[int, int]) -> Handler:
-    """Handle a call that changes names; `paths` are the positions of each path and of its folder's descriptor."""
+def _changed(what: str, paths: tuple[tuple[int, int], ...]) -> Handler:
+    """Handle a call that changes names."""
 
     def handler(recorder: Recorder, args: tuple[Any, ...]) -> None:
         for path, folder in paths:
@@ -102,21 +102,31 @@ def _note(recorder: Recorder, what: str, place: str) -> None:
         )
 
 
+CHANGES: dict[str, tuple[str, tuple[tuple[int, int], ...]]] = {
+    "os.rename": ("renamed", ((0, 2), (1, 3))),
+    "os.remove": ("removed", ((0, 1),)),
+    "os.mkdir": ("created", ((0, 2),)),
+    "os.rmdir": ("removed", ((0, 1),)),
+    "os.link": ("linked", ((1, 3),)),
+    "os.symlink": ("created", ((1, 2),)),
+}
+"""Events of calls that change names: what they do, and the positions of each path and of its folder's descriptor."""
+
+CHILDREN = {
+    "os.fork": "os.fork",
+    "os.forkpty": "os.forkpty",
+    "os.posix_spawn": "os.posix_spawn",
+    "os.exec": "os.exec",
+    "os.system": "os.system",
+    "subprocess.Popen": "subprocess or multiprocessing",
+}
+"""Events of calls that start a child process or replace this one, and what does."""
+
 _EVENTS: dict[str, Handler] = {
     "open": _opened,
-    "os.rename": _changed("renamed", (0, 2), (1, 3)),
-    "os.remove": _changed("removed", (0, 1)),
-    "os.mkdir": _changed("created", (0, 2)),
-    "os.rmdir": _changed("removed", (0, 1)),
-    "os.link": _changed("linked", (1, 3)),
-    "os.symlink": _changed("created", (1, 2)),
     "os.truncate": _truncated,
     "mmap.__new__": _mapped,
     "sqlite3.connect": _connected,
-    "os.fork": _child("os.fork"),
-    "os.forkpty": _child("os.forkpty"),
-    "os.posix_spawn": _child("os.posix_spawn"),
-    "os.exec": _child("os.exec"),
-    "os.system": _child("os.system"),
-    "subprocess.Popen": _child("subprocess or multiprocessing"),
+    **{event: _changed(what, paths) for event, (what, paths) in CHANGES.items()},
+    **{event: _child(call) for event, call in CHILDREN.items()},
 }

@@ -13,7 +13,7 @@ import sys
 import warnings
 from typing import TYPE_CHECKING, Any
 
-from pytest_wfstate.faults.record import os_calls
+from pytest_wfstate.faults.record import os_calls, quiet_calls
 from pytest_wfstate.faults.record.active import active, announced
 from pytest_wfstate.faults.record.file_call import FileCall
 from pytest_wfstate.faults.source_lines import causing_line
@@ -44,7 +44,7 @@ class IsFileIO(type(RealFileIO)):  # type: ignore[misc]  # the type of a class i
 
 
 class FileIO(RealFileIO, metaclass=IsFileIO):
-    """A raw file whose writes are recorded while a recorder is active."""
+    """A raw file whose writes are recorded, and whose reads a gate may fail, while a recorder is active."""
 
     def __init__(self, file: Any, mode: str = "r", closefd: bool = True, opener: Any = None) -> None:
         recorder = active.recorder
@@ -104,9 +104,37 @@ class FileIO(RealFileIO, metaclass=IsFileIO):
 
         return recorder.make(FileCall(expected, lambda: resize(length)))
 
+    def readinto(self, buffer: Any, /) -> Any:
+        """Read, unless the gate fails it."""
+        self._ask_read()
+        return super().readinto(buffer)
+
+    def read(self, size: int | None = -1, /) -> Any:
+        """Read, unless the gate fails it."""
+        self._ask_read()
+        return super().read(-1 if size is None else size)
+
+    def readall(self) -> Any:
+        """Read, unless the gate fails it."""
+        self._ask_read()
+        return super().readall()
+
+    def close(self) -> None:
+        """Close, or fail to if the gate says so."""
+        recorder = active.recorder
+        if recorder is None or not recorder.injects_errors or self.closed or not self.closefd:
+            super().close()
+        else:
+            quiet_calls.closing(recorder, self.fileno(), super().close)
+
+    def _ask_read(self) -> None:
+        recorder = active.recorder
+        if recorder is not None and recorder.injects_errors and not self.closed:
+            quiet_calls.reading(recorder, self.fileno())
+
 
 def open_file(
-    recorder: Recorder,  # noqa: ARG001 - each stand-in gets it
+    recorder: Recorder,
     file: Any,
     mode: str = "r",
     buffering: int = -1,
@@ -116,8 +144,9 @@ def open_file(
     closefd: bool = True,
     opener: Any = None,
 ) -> Any:
-    """Open a file as `open` does; a writable one is built on our raw file."""
-    return built(FileIO, file, mode, buffering, encoding, errors, newline, closefd, opener, reads=False)
+    """Open a file as `open` does; a writable one, or one whose reads may fail, is built on our raw file."""
+    reads = recorder.injects_errors
+    return built(FileIO, file, mode, buffering, encoding, errors, newline, closefd, opener, reads=reads)
 
 
 def built(

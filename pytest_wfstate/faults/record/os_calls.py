@@ -15,6 +15,7 @@ import stat
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from pytest_wfstate.faults.record import quiet_calls
 from pytest_wfstate.faults.record.active import Watch
 from pytest_wfstate.faults.record.file_call import FileCall, WriteCall
 from pytest_wfstate.faults.source_lines import causing_line
@@ -71,13 +72,19 @@ def opening(
     def completed(op: Op, opened: T) -> Op:
         return _created(recorder, op, _fstat(fileno(opened)))
 
+    def make_settled() -> T:
+        opened = make()
+        if flags & os.O_TRUNC:  # even an empty file has changed then
+            recorder.log.settled(_fstat(fileno(opened)))
+        return opened
+
     if flags & _TMPFILE == _TMPFILE:
         recorder.opened_unnamed(path, dir_fd)
         return make()
     existing = status()
     if existing is not None and not stat.S_ISREG(existing.st_mode):
         return make()  # without the lock: a pipe blocks here until its other end is opened
-    return recorder.make(FileCall(expected, make, completed))
+    return recorder.make(FileCall(expected, make_settled, completed))
 
 
 def mkdir(recorder: Recorder, path: Any, mode: int = 0o777, *, dir_fd: int | None = None) -> None:
@@ -325,8 +332,12 @@ def _copying(
     make: Callable[[int], Any],
 ) -> Any:
     from_file = stat.S_ISREG(_fstat(src).st_mode)
+    if from_file and recorder.injects_errors:
+        quiet_calls.reading(recorder, src)
     if not from_file and stat.S_ISREG(_fstat(dst).st_mode):
-        select.select([src], [], [])  # without the lock: the writer of the pipe may need it
+        waiting = select.poll()  # select takes no descriptor above 1,023
+        waiting.register(src, select.POLLIN)
+        waiting.poll()  # without the lock: the writer of the pipe may need it
     return recorder.write(
         CopyWrite(
             fd=dst,
@@ -361,6 +372,30 @@ def _resizing(recorder: Recorder, file: Any, length: int) -> Op | None:
     if status is None or not stat.S_ISREG(status.st_mode):
         return None
     return Truncate(recorder.log.node(status, file), length, causing_line())
+
+
+# Attributes
+
+
+def _touching(name: str) -> Watch:
+    """Return what makes a call that changes attributes of a file: its content stays, its ctime does not."""
+    follows = name not in ("lchmod", "lchown")
+
+    def watch(recorder: Recorder, path: Any, *args: Any, **kwargs: Any) -> Any:
+        def status() -> os.stat_result | None:
+            return _status(path, kwargs.get("dir_fd"), follow_symlinks=kwargs.get("follow_symlinks", follows))
+
+        with recorder.log.lock:
+            before = status()
+            if before is not None and recorder.log.knows(before):
+                recorder.log.node(before, None)
+            result = real[name](path, *args, **kwargs)
+            after = status()
+            if after is not None:
+                recorder.log.settled(after)
+        return result
+
+    return watch
 
 
 # The disk
@@ -419,6 +454,13 @@ AUDITED: dict[str, Watch] = {
     "replace": rename,
     "ftruncate": ftruncate,
     "truncate": truncate,
+}
+TOUCHING: dict[str, Watch] = {
+    name: _touching(name)
+    for name in (
+        *("chmod", "fchmod", "lchmod", "chown", "fchown", "lchown", "utime"),
+        *("setxattr", "removexattr"),
+    )
 }
 UNAUDITED: dict[str, Watch] = {
     "write": write,

@@ -1,52 +1,64 @@
-"""Rebinding: replace references to real calls by stand-ins wherever a loaded module holds one, and restore them.
+"""Rebinding: replace references to real calls by stand-ins wherever something holds one, and restore them.
 
 `from os import replace`, `sync_open = open` and a decorator around `os.rename` (aiofiles has all three) each keep the
 real call under a name, in a closure, a default or a partial. Everything that a module defines is searched; the result
-is cached while the module has the same number of names.
+is cached while the module has the same number of names. Other objects are searched only if there are references that
+the modules do not explain.
 """
 
 from __future__ import annotations
 
+import collections
 import dataclasses
 import functools
+import gc
 import operator
-import os
 import sys
 import types
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Set
 from typing import Any
 
-from pytest_wfstate.faults.source_lines import is_installed, is_users
+from pytest_wfstate.faults.record.heap_search import HeapSearch, ReferenceCount
+from pytest_wfstate.faults.record.owners import OURS
+from pytest_wfstate.faults.record.references import (
+    ReferenceHolder,
+    Swap,
+    Swaps,
+    attribute,
+    class_attribute,
+    copied,
+    is_a,
+    item,
+    references_in,
+)
 
-Swaps = dict[int, Any]
-"""The id of each object to replace, and its replacement."""
-
-_OURS = "pytest_wfstate.faults."
 _DEEPEST = 3
 _PLAIN = {str, int, bool, float, bytes, dict, list, tuple, set, frozenset, type(None), property, types.ModuleType}
-_SUPPORTS = (os.supports_dir_fd, os.supports_fd, os.supports_follow_symlinks, os.supports_effective_ids)
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class ReferenceHolder:
-    """A place that holds a reference."""
-
-    get: Callable[[], Any]
-    put: Callable[[Any], None]
-    old: Any
-    new: Any
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class References:
-    """Pairs of real calls and stand-ins, and the places where modules hold the real ones.
+    """Pairs of real calls and stand-ins, and the places that hold the real ones.
 
     They are valid in forks of the process too, which then need not search.
     """
 
     pairs: list[tuple[Any, Any]]
-    swaps: Swaps
     places: list[ReferenceHolder]
+    unseen: list[str]
+    """Why calls through some references cannot be seen."""
+
+
+@dataclasses.dataclass(slots=True)
+class FoundReferences:
+    """What searches beyond modules found, for as long as one exploration runs: it keeps objects alive."""
+
+    places: list[ReferenceHolder] = dataclasses.field(default_factory=list)
+    hidden: dict[int, int] = dataclasses.field(default_factory=dict)
+    """How many references cannot be replaced, by the id of the call: a function that waits for the exploration to end
+    may have one, or a tool of the test."""
+    unseen: list[str] = dataclasses.field(default_factory=list)
+    """Why calls through some references cannot be seen."""
 
 
 @dataclasses.dataclass(slots=True)
@@ -81,57 +93,122 @@ class Rebinding:
     """References to real calls: `find` finds them, `do` replaces them by stand-ins, and `undo` restores them."""
 
     def __init__(self) -> None:
+        self._swaps: Swaps = {}
         self._known: dict[str, _KnownModule] = {}
         self._searched = _SearchedModules([], [], [])
         self._places: list[ReferenceHolder] = []
+        self._kept: list[ReferenceHolder] = []
+        """Places in objects and in containers of modules, which can be kept without keeping anything alive."""
+        self._ours: collections.Counter[int] = collections.Counter()
+        self._hidden: dict[int, int] = {}
+        self._has_passing = False
+        """Whether the last search found places that cannot be kept."""
         self._done: list[ReferenceHolder] = []
-        self._added: list[tuple[set[Any], Any]] = []
         self._back: Swaps = {}
 
-    def find(self, pairs: Iterable[tuple[Any, Any]]) -> References:
-        """Find the references that modules hold, without replacing them."""
-        pairs = list(pairs)
-        swaps = {id(real): new for real, new in pairs}
-        return References(pairs, swaps, self._search(swaps))
+    def find(
+        self,
+        pairs: Iterable[tuple[Any, Any]],
+        silent: Mapping[int, str] | None = None,
+        known: FoundReferences | None = None,
+        incidental: Set[int] = frozenset(),
+    ) -> References:
+        """Find all references, without replacing them.
 
-    def do(self, references: References, frame: types.FrameType | None) -> None:
-        """Replace these references, and those of functions that are local to the callers of `frame`."""
-        self._back = {id(new): real for real, new in references.pairs}
-        self._replace(references.places)
-        for place in _local_places(frame, references.swaps):
-            self._replace([place])
-        for real, new in references.pairs:
-            for supporting in _SUPPORTS:
-                if real in supporting:
-                    supporting.add(new)
-                    self._added.append((supporting, new))
+        `silent` names the calls, by id, that raise no audit event: a reference to one that cannot be replaced is
+        something that cannot be seen. What is in `known` is not searched for again. References to the calls in
+        `incidental`, by id, are found in modules, and otherwise only if another call needs a search.
+        """
+        pairs = list(pairs)
+        swaps: Swaps = {}
+        for real, new in pairs:
+            swaps[id(real)] = self._swaps.setdefault(id(real), Swap(real, new))
+        is_current = self._searched.is_current()
+        places = self._places if is_current else self._search(swaps)
+        if not is_current:
+            self._kept = self._keepable(self._kept)
+        found, unseen = self._search_heap(swaps, places, silent or {}, known or FoundReferences(), incidental)
+        return References(pairs, [*places, *found], unseen)
+
+    def has_seen_all_modules(self) -> bool:
+        """Whether no module was loaded or changed since the last search."""
+        return self._searched.is_current()
+
+    def do(self, references: References) -> None:
+        """Replace these references."""
+        self._back = {id(new): Swap(new, real) for real, new in references.pairs}
+        for place in references.places:
+            if place.holds(place.swap.old):  # else it was changed since
+                place.put(place.swap.new)
+                self._done.append(place)
 
     def undo(self) -> None:
         """Restore everything, including the references of modules that were imported meanwhile."""
-        for supporting, new in self._added:
-            supporting.discard(new)
         for place in reversed(self._done):
-            if place.get() is place.new:
-                place.put(place.old)
-        self._added.clear()
+            if place.holds(place.swap.new):
+                place.put(place.swap.old)
         self._done.clear()
-        if self._searched.is_current():
-            return
-        for name, module in list(sys.modules.items()):
-            if self._is_new(name, module):
-                for place in _places(name, _names(module), self._back):
-                    place.put(place.new)
+        if not self._searched.is_current():
+            for name, module in list(sys.modules.items()):
+                if self._is_new(name, module):
+                    for place in _places(name, _names(module), self._back):
+                        place.put(place.swap.new)
+        self._back = {}
 
-    def _replace(self, places: list[ReferenceHolder]) -> None:
-        for place in places:
-            if place.get() is place.old:  # else it was changed since
-                place.put(place.new)
-                self._done.append(place)
+    def _search_heap(
+        self,
+        swaps: Swaps,
+        places: list[ReferenceHolder],
+        silent: Mapping[int, str],
+        known: FoundReferences,
+        incidental: Set[int],
+    ) -> tuple[list[ReferenceHolder], list[str]]:
+        """Find the references that modules do not explain."""
+        wanted = self._unexplained(swaps, places, silent, known)
+        if self._has_passing and not incidental >= wanted:
+            gc.collect()  # what the last search found may be garbage by now, and would be found again and again
+            self._has_passing = False
+            wanted = self._unexplained(swaps, places, silent, known)
+        found = [*self._kept, *known.places]
+        if incidental >= wanted:
+            return found, known.unseen
+        search = HeapSearch(swaps, wanted, silent)
+        for key in wanted:
+            self._ours[key] = search.ours[key]
+        keys = {place.key for place in (*places, *found)}
+        new = list({place.key: place for place in search.places if place.key not in keys}.values())
+        keepable = self._keepable(new)
+        self._kept += keepable
+        passing = [place for place in new if place not in keepable]
+        self._has_passing = bool(passing)
+        known.places += passing
+        rest = ReferenceCount(swaps, [*places, *found, *new], self._ours).unexplained()
+        for key in wanted:
+            self._hidden[key] = known.hidden[key] = rest.get(key, 0)
+        known.unseen += search.unseen
+        return [*found, *new], known.unseen
+
+    def _unexplained(
+        self, swaps: Swaps, places: list[ReferenceHolder], silent: Mapping[int, str], known: FoundReferences
+    ) -> set[int]:
+        """Return the calls, by id, that have more references than are known."""
+        self._kept = [place for place in self._kept if place.holds(place.swap.old)]
+        known.places = [place for place in known.places if place.holds(place.swap.old)]
+        unexplained = ReferenceCount(swaps, [*places, *self._kept, *known.places], self._ours).unexplained()
+        # Native code may have a reference for good. If its use raises an audit event, that suffices to notice it.
+        for counts in (self._hidden, known.hidden):
+            counts.update({key: min(count, unexplained.get(key, 0)) for key, count in counts.items()})
+        hidden = {key: known.hidden.get(key, 0 if key in silent else self._hidden.get(key, 0)) for key in unexplained}
+        return {key for key, more in unexplained.items() if more > hidden[key]}
+
+    def _keepable(self, places: list[ReferenceHolder]) -> list[ReferenceHolder]:
+        """Return the places that can be kept: those in containers of modules, and those that keep nothing alive."""
+        held = {place.key[0] for place in places}
+        containers = held.intersection(id(value) for names in self._searched.names for value in names.values())
+        return [place for place in places if place.is_weak or place.key[0] in containers]
 
     def _search(self, swaps: Swaps) -> list[ReferenceHolder]:
         """Find the places in all modules, searching only those that are new or have changed."""
-        if self._searched.is_current():
-            return self._places
         known = {}
         for name, module in list(sys.modules.items()):
             if self._is_new(name, module):
@@ -140,19 +217,20 @@ class Rebinding:
             elif name in self._known:
                 known[name] = self._known[name]
         self._known = known
-        self._places = [place for module in known.values() for place in module.places]
+        # Two modules may define the same function; a place that is counted twice would hide another one.
+        self._places = list({place.key: place for module in known.values() for place in module.places}.values())
         self._searched = _SearchedModules.now()
         return self._places
 
     def _is_new(self, name: str, module: Any) -> bool:
-        if not _is_module(module) or name.startswith(_OURS):
+        if not _is_module(module) or name.startswith(OURS):
             return False
         known = self._known.get(name)
         return known is None or known.module is not module or known.names != len(_names(module))
 
 
 def _is_module(module: Any) -> bool:
-    return issubclass(type(module), types.ModuleType)  # isinstance would load a lazy module
+    return is_a(module, types.ModuleType)
 
 
 def _names(module: Any) -> dict[str, Any]:
@@ -167,7 +245,7 @@ def _places(name: str, names: dict[str, Any], swaps: Swaps) -> Iterator[Referenc
     for key, value in list(names.items()):
         kind = type(value)
         if id(value) in swaps:
-            yield _item(names, key, value, swaps[id(value)])
+            yield item(names, key, swaps[id(value)])
         elif kind in _PLAIN:
             continue
         elif kind is types.FunctionType or kind is functools.partial:
@@ -183,11 +261,10 @@ def _places_in_class(owner: type, swaps: Swaps, seen: set[int]) -> Iterator[Refe
         held = value.__func__ if isinstance(value, (staticmethod, classmethod)) else value
         if id(held) not in swaps:
             yield from _places_in(held, swaps, seen)
-        elif held is value or isinstance(value, staticmethod):
-            new = swaps[id(held)] if held is value else staticmethod(swaps[id(held)])
-            yield ReferenceHolder(
-                functools.partial(_static, owner, key), functools.partial(setattr, owner, key), value, new
-            )
+        elif held is value:
+            yield class_attribute(owner, key, swaps[id(held)])
+        else:
+            yield class_attribute(owner, key, Swap(value, copied(value, swaps)))
 
 
 def _places_in(value: Any, swaps: Swaps, seen: set[int], depth: int = 0) -> Iterable[ReferenceHolder]:
@@ -199,69 +276,31 @@ def _places_in(value: Any, swaps: Swaps, seen: set[int], depth: int = 0) -> Iter
             seen.add(id(value))
             return _places_in_function(value, swaps, seen, depth)
     elif kind is functools.partial:
-        if id(value.func) in swaps or any(id(arg) in swaps for arg in value.args):
-            return [_partial(value, swaps)]
-        if depth < _DEEPEST:
-            return _places_in(value.func, swaps, seen, depth + 1)
+        return _places_in_partial(value, swaps, seen, depth)
     return ()
 
 
 def _places_in_function(function: Any, swaps: Swaps, seen: set[int], depth: int) -> Iterator[ReferenceHolder]:
-    defaults, keywords = function.__defaults__, function.__kwdefaults__
+    defaults = function.__defaults__
     if defaults and not swaps.keys().isdisjoint(map(id, defaults)):
-        yield _attribute(function, "__defaults__", defaults, _swapped(defaults, swaps))
-    for key, default in (keywords or {}).items():
-        if id(default) in swaps:
-            yield _item(keywords, key, default, swaps[id(default)])
+        yield attribute(function, "__defaults__", Swap(defaults, copied(defaults, swaps)))
+    yield from references_in(function.__kwdefaults__ or {}, swaps)
     for cell in function.__closure__ or ():
+        yield from references_in(cell, swaps)
         yield from _places_in_cell(cell, swaps, seen, depth)
 
 
-def _places_in_cell(cell: Any, swaps: Swaps, seen: set[int], depth: int) -> Iterator[ReferenceHolder]:
+def _places_in_cell(cell: Any, swaps: Swaps, seen: set[int], depth: int) -> Iterable[ReferenceHolder]:
     try:
         held = cell.cell_contents
     except ValueError:  # an empty cell
-        return
-    if id(held) in swaps:
-        yield _attribute(cell, "cell_contents", held, swaps[id(held)])
-    elif depth < _DEEPEST:
-        yield from _places_in(held, swaps, seen, depth + 1)
+        return ()
+    return _places_in(held, swaps, seen, depth + 1) if depth < _DEEPEST else ()
 
 
-def _local_places(frame: types.FrameType | None, swaps: Swaps) -> Iterator[ReferenceHolder]:
-    """Yield the places in functions that the user's running functions have defined, such as a workload in a test."""
-    seen: set[int] = set()
-    while frame is not None:
-        filename = frame.f_code.co_filename
-        if is_users(filename) and not is_installed(filename):
-            for value in list(frame.f_locals.values()):
-                yield from _places_in(value, swaps, seen)
-        frame = frame.f_back
-
-
-def _swapped(values: tuple[Any, ...], swaps: Swaps) -> tuple[Any, ...]:
-    return tuple(swaps.get(id(value), value) for value in values)
-
-
-def _item(names: dict[Any, Any], key: Any, old: Any, new: Any) -> ReferenceHolder:
-    return ReferenceHolder(functools.partial(names.get, key), functools.partial(names.__setitem__, key), old, new)
-
-
-def _attribute(owner: Any, name: str, old: Any, new: Any) -> ReferenceHolder:
-    return ReferenceHolder(functools.partial(getattr, owner, name), functools.partial(setattr, owner, name), old, new)
-
-
-def _static(owner: type, name: str) -> Any:
-    return vars(owner).get(name)
-
-
-def _partial(value: functools.partial[Any], swaps: Swaps) -> ReferenceHolder:
-    old = (value.func, value.args)
-    new = (swaps.get(id(value.func), value.func), _swapped(value.args, swaps))
-    now = [old]
-
-    def put(parts: tuple[Any, Any]) -> None:
-        value.__setstate__((*parts, value.keywords, value.__dict__))  # type: ignore[attr-defined]
-        now[0] = parts
-
-    return ReferenceHolder(lambda: now[0], put, old, new)
+def _places_in_partial(partial: Any, swaps: Swaps, seen: set[int], depth: int) -> Iterator[ReferenceHolder]:
+    args = partial.args
+    held = {id(args): Swap(args, copied(args, swaps))} if not swaps.keys().isdisjoint(map(id, args)) else {}
+    yield from references_in(partial, swaps | held)
+    if depth < _DEEPEST:
+        yield from _places_in(partial.func, swaps, seen, depth + 1)

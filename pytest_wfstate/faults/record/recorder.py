@@ -13,7 +13,6 @@ import dataclasses
 import fcntl
 import os
 import stat
-import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -23,13 +22,15 @@ from typing import Any, Self, TypeVar
 
 from pytest_wfstate.errors import WfstateError
 from pytest_wfstate.faults.bounds import CHILDREN, Children
-from pytest_wfstate.faults.record import audit, file_io, os_calls, thread_lines
+from pytest_wfstate.faults.record import audit, file_io, os_calls, quiet_calls, thread_lines
 from pytest_wfstate.faults.record.active import active, audited_stand_in, stand_in
+from pytest_wfstate.faults.record.blocked import is_running
 from pytest_wfstate.faults.record.file_call import FileCall, WriteCall
-from pytest_wfstate.faults.record.gate import Gate, Intent
-from pytest_wfstate.faults.record.rebind import Rebinding
+from pytest_wfstate.faults.record.gate import Gate, Intent, Room
+from pytest_wfstate.faults.record.rebind import FoundReferences, Rebinding
 from pytest_wfstate.faults.record.sqlite_vfs import is_rebuilt, watch_sqlite
-from pytest_wfstate.faults.record.verify import RemovedFile, unexplained_content, unexplained_sizes
+from pytest_wfstate.faults.record.turns import RankedTurns, turns_for
+from pytest_wfstate.faults.record.verify import RemovedFile, unexplained_changes, unexplained_content, unexplained_sizes
 from pytest_wfstate.faults.source_lines import causing_line
 from pytest_wfstate.faults.trace.log import Log
 from pytest_wfstate.faults.trace.ops import (
@@ -55,7 +56,8 @@ _CREATED = {"file": "create", "folder": "mkdir", "symlink": "symlink"}
 # The real calls: those in `os` are replaced.
 _fstat, _lseek, _pread, _open_fd, _close = os.fstat, os.lseek, os.pread, os.open, os.close
 
-_rebinding = Rebinding()  # shared by all recorders: scanning the loaded modules is slow
+# Shared by all recorders: scanning the loaded modules is slow. One is for gates that are asked about reads, too.
+_rebindings = {False: Rebinding(), True: Rebinding()}
 _entering = threading.Lock()
 
 
@@ -67,19 +69,33 @@ class Recorder:
     """Records in a block what happens to files below `home`, and to files outside that may be moved there.
 
     `gate` is asked about each op below home. With `children="readonly"` child processes are trusted to write nothing.
+    `known` keeps what was found for the next recorder of the same exploration.
+    `order` says in which order threads and tasks have their turns; without it they run as they like.
 
     Raises:
         AlreadyRecording: another recorder is active.
     """
 
-    def __init__(self, home: Path, gate: Gate | None = None, children: Children = "forbid") -> None:
+    def __init__(
+        self,
+        home: Path,
+        gate: Gate | None = None,
+        children: Children = "forbid",
+        known: FoundReferences | None = None,
+        order: str = "",
+    ) -> None:
         if children not in CHILDREN:
             raise ValueError(
                 f"children={children!r} is unknown. Pass 'forbid', or 'readonly' if child processes write nothing."
             )
         self.home = Path(os.path.realpath(home))
         self.gate = gate
+        self.injects_errors = gate is not None and gate.injects_errors
+        self._rebinding = _rebindings[self.injects_errors]
         self._children = children
+        self._known = known
+        self._order = order
+        self.turns: RankedTurns | None = None
         self._trace: Trace | None = None
         self._leaving: os.stat_result | None = None
         self._removed: list[RemovedFile] = []
@@ -94,14 +110,21 @@ class Recorder:
                     "one recorder. Leave the first recorder before you enter another."
                 )
             self.log = Log(self.home)
-            self.work = thread_lines.Work()
+            self.work = thread_lines.Work(self.log.strands)
+            self.turns = self.log.strands.turns = turns_for(self.log.strands, self._order)
             self._began = time.clock_gettime_ns(time.CLOCK_REALTIME)
             self._sqlite = watch_sqlite(self.log, self.gate)
             audit.add_hook()
             try:
-                _rebinding.do(_rebinding.find([*_PAIRS, *thread_lines.pairs()]), sys._getframe(1))
+                pairs = [*PAIRS, *thread_lines.pairs(), *(_QUIET_PAIRS if self.injects_errors else ())]
+                references = self._rebinding.find(pairs, _SILENT, self._known)
+                for reason in references.unseen:
+                    self.log.cannot_see(reason)
+                self._rebinding.do(references)
                 thread_lines.follow_threads()
                 active.recorder = self
+                if self.turns is not None:
+                    self.turns.on()
                 self._sees_sqlite = self._sqlite.__enter__()
             except BaseException:
                 self._leave()
@@ -122,6 +145,15 @@ class Recorder:
                 _close(fd)
 
     @property
+    def keeps_order(self) -> bool:
+        """Whether threads and tasks had their turns in the order that was asked for."""
+        return self.turns is None or self.turns.are_kept
+
+    def is_busy(self) -> bool:
+        """Whether another thread of the code under test is running or waits for its turn."""
+        return any(strand.is_held or is_running(thread) for thread, strand in self.log.strands.others())
+
+    @property
     def unmeasured(self) -> list[str]:
         """Reasons why the trace proves nothing. Complete after the block."""
         return self.log.unmeasured
@@ -139,14 +171,16 @@ class Recorder:
 
         With a gate, the op is looked up twice: the gate must not be asked under the lock.
         """
+        self.log.strands.at_item()
         asked = self.gate is not None and self._ask(call.expected(), call.kind)
         with self.log.lock:
             op = call.expected()
-            result = call.make()
-            if op is not None:
-                if call.completed is not None:
-                    op = call.completed(op, result)
-                self._log(op)
+            with self.log.making():
+                result = call.make()
+                if op is not None:
+                    if call.completed is not None:
+                        op = call.completed(op, result)
+                    self._log(op)
         if asked and op is not None and self.gate is not None:
             self.gate.after(op)
         return result
@@ -158,10 +192,12 @@ class Recorder:
         if not stat.S_ISREG(status.st_mode):
             return call.make(None)  # without the lock: a pipe may block here until it is read
         flags = call.flags | fcntl.fcntl(fd, fcntl.F_GETFL)
+        log.strands.at_item()
         limit, asked = self._ask_write(status, call, flags) if self.gate is not None else (None, False)
         ops: list[Op] = []
         with log.lock:
             node = log.node(status, fd)
+        with log.making():
             written = call.make(limit)
             if written:
                 if call.offset is None:
@@ -171,8 +207,11 @@ class Recorder:
                 where = causing_line()
                 ops.append(Write(node, offset, call.taken(offset, written), where))
                 if flags & (os.O_SYNC | os.O_DSYNC):  # on Linux, O_DSYNC is one of the two bits of O_SYNC
-                    ops.append(Fsync(node, flags & os.O_SYNC != os.O_SYNC, where=where))
-                log.items += ops
+                    span = (offset, offset + written)  # open(2): only what this call wrote
+                    ops.append(Fsync(node, flags & os.O_SYNC != os.O_SYNC, where=where, span=span))
+                for op in ops:
+                    log.add(op)
+                log.settled(_fstat(fd))
         if asked and ops and self.gate is not None:
             self.gate.after(*ops)
         return written
@@ -240,10 +279,12 @@ class Recorder:
         return self._readers[node]
 
     def _leave(self) -> None:
+        if self.turns is not None:
+            self.turns.off()
         with self.log.lock:  # let an op that is under way finish
             active.turn_off()
         thread_lines.leave_threads()
-        _rebinding.undo()
+        self._rebinding.undo()
 
     def _ask(self, op: Op | None, kind: str) -> bool:
         """Whether the gate was asked about an op, and lets it happen."""
@@ -265,7 +306,9 @@ class Recorder:
         size = call.size()
         if path is None or not size or flags & os.O_ACCMODE == os.O_RDONLY:
             return None, False
-        return self.gate.before(Intent("write", path, size=size)), True
+        offset = _lseek(call.fd, 0, os.SEEK_CUR) if call.offset is None else call.offset
+        grows = bool(flags & os.O_APPEND) or offset + size > status.st_size
+        return self.gate.before(Intent("write", path, size=size, room="needs" if grows else "same")), True
 
     def _intent(self, op: Op, kind: str) -> Intent | None:
         """Return what the gate is asked about an op, or None if the op is not below home."""
@@ -284,7 +327,26 @@ class Recorder:
         if path is None and new_path is None:
             return None
         kind = kind or (_CREATED[op.kind] if isinstance(op, Create) else _KINDS[type(op)])
-        return Intent(kind, path or "", new_path or "")
+        return Intent(kind, path or "", new_path or "", room=self._room(op))
+
+    def _room(self, op: Op) -> Room:
+        """Whether an op needs room on the disk or frees some, for a gate that wants to know."""
+        if not self.injects_errors:
+            return "same"
+        match op:
+            case Create() | Link():
+                return "needs"
+            case Unlink():
+                return "frees"
+            case Rename():
+                return "same" if op.replaced is None else "frees"
+            case Fsync():
+                return "needs" if self.log.unflushed(op.node).grew else "same"
+            case Truncate() | Allocate():
+                size = len(self.log.unflushed(op.node).now)
+                frees = isinstance(op, Truncate) and op.size < size
+                return "frees" if frees else "needs" if op.size > size else "same"
+        return "same"
 
     def _log(self, op: Op) -> None:
         self.log.add(op)
@@ -307,16 +369,27 @@ class Recorder:
             file for file in self._removed if not (sees_sqlite and (self.log.path(file.node) or "").endswith("-shm"))
         ]
         yield from unexplained_sizes(self.log, removed)
+        if not self.log.unmeasured:
+            yield from unexplained_changes(
+                path
+                for path in self.log.touched()
+                if not (sees_sqlite and (path.endswith("-shm") or self.log.has_shm(path)))
+            )
 
 
-_PAIRS: list[tuple[Any, Any]] = [
+_QUIET_PAIRS: list[tuple[Any, Any]] = [
+    (os_calls.real[name], stand_in(os_calls.real[name], watch)) for name, watch in quiet_calls.CALLS.items()
+]
+PAIRS: list[tuple[Any, Any]] = [
     *((os_calls.real[name], audited_stand_in(os_calls.real[name], watch)) for name, watch in os_calls.AUDITED.items()),
     *(
         (os_calls.real[name], stand_in(os_calls.real[name], watch))
-        for name, watch in os_calls.UNAUDITED.items()
+        for name, watch in (os_calls.UNAUDITED | os_calls.TOUCHING).items()
         if name in os_calls.real
     ),
     (os_calls.real_fork_exec, stand_in(os_calls.real_fork_exec, os_calls.fork_exec)),
     (builtins.open, stand_in(builtins.open, file_io.open_file)),
     (file_io.RealFileIO, file_io.FileIO),
 ]
+"""Each real call, and what stands in for it."""
+_SILENT = {id(os_calls.real[name]): f"os.{name}" for name in os_calls.UNAUDITED if name in os_calls.real}

@@ -13,6 +13,7 @@ from typing import Any
 OK = 0
 FULL = 13
 CANTOPEN = 14
+IOERR_READ = 10 | 1 << 8
 IOERR_WRITE = 10 | 3 << 8
 IOERR_FSYNC = 10 | 4 << 8
 IOERR_DIR_FSYNC = 10 | 5 << 8
@@ -35,6 +36,7 @@ Function = Callable[..., int]
 OpenFunction = ctypes.CFUNCTYPE(c_int, c_void_p, c_void_p, c_void_p, c_int, c_void_p)
 DeleteFunction = ctypes.CFUNCTYPE(c_int, c_void_p, c_void_p, c_int)
 CloseFunction = ctypes.CFUNCTYPE(c_int, c_void_p)
+ReadFunction = ctypes.CFUNCTYPE(c_int, c_void_p, c_void_p, c_int, c_int64)
 WriteFunction = ctypes.CFUNCTYPE(c_int, c_void_p, c_void_p, c_int, c_int64)
 TruncateFunction = ctypes.CFUNCTYPE(c_int, c_void_p, c_int64)
 SyncFunction = ctypes.CFUNCTYPE(c_int, c_void_p, c_int)

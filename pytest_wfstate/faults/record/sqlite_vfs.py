@@ -23,7 +23,7 @@ from ctypes import c_int64, c_void_p
 from typing import Any
 
 from pytest_wfstate.faults.record import sqlite_abi as abi
-from pytest_wfstate.faults.record.gate import Gate, Intent
+from pytest_wfstate.faults.record.gate import Gate, Intent, Room
 from pytest_wfstate.faults.source_lines import causing_line
 from pytest_wfstate.faults.trace.log import Log
 from pytest_wfstate.faults.trace.ops import Allocate, Fsync, Node, Truncate, Write
@@ -123,10 +123,11 @@ class _Watcher:
         below = self.log.path_below(path) if kind and self.gate is not None else None
         gate = None if below is None else self.gate
         try:
-            granted = make if gate is None or below is None else _ask(gate, kind, below, make)
-            with self.log.lock:
+            self.log.strands.at_item()
+            granted = make if gate is None or below is None else self._ask(gate, kind, path, below, make)
+            with self.log.making():
                 code = observe(self, granted, *granted.args)
-            if gate is not None and code == abi.OK:
+            if gate is not None and code == abi.OK and kind != "read":
                 gate.after()
             return abi.FULL if code == abi.OK and granted is not make else code
         except BaseException as error:
@@ -135,22 +136,39 @@ class _Watcher:
                 self.interrupted = error  # raised by a signal handler: it cannot pass through SQLite
             return make()
 
+    def _ask(self, gate: Gate, kind: str, path: str, below: str, make: _Once) -> _Once:
+        """Return the call as the gate allows it."""
+        size = make.args[2] if kind == "write" else 0
+        try:
+            granted = gate.before(Intent(kind, below, size=size, room=self._room(gate, kind, path, make.args)))
+        except OSError as error:
+            is_full = kind == "write" and error.errno == errno.ENOSPC
+            return _RefusedCall(abi.FULL if is_full else _REFUSED[kind], make.args)
+        if granted is None or granted >= size:
+            return make
+        return make.cut(granted) if granted else _RefusedCall(abi.FULL, make.args)
 
-def _ask(gate: Gate, kind: str, path: str, make: _Once) -> _Once:
-    """Return the call as the gate allows it."""
-    size = make.args[2] if kind == "write" else 0
-    try:
-        granted = gate.before(Intent(kind, path, size=size))
-    except OSError as error:
-        is_full = kind == "write" and error.errno == errno.ENOSPC
-        return _RefusedCall(abi.FULL if is_full else _REFUSED[kind], make.args)
-    if granted is None or granted >= size:
-        return make
-    return make.cut(granted) if granted else _RefusedCall(abi.FULL, make.args)
+    def _room(self, gate: Gate, kind: str, path: str, args: tuple[Any, ...]) -> Room:
+        """Whether a call needs room on the disk or frees some, for a gate that wants to know."""
+        status = _status(path)
+        if kind == "create":
+            return "needs"
+        if kind == "unlink":
+            return "frees"
+        if status is None or kind == "read" or not gate.injects_errors:
+            return "same"
+        if kind == "fsync":
+            with self.log.lock:
+                return "needs" if self.log.unflushed(self.log.node(status, None)).grew else "same"
+        if kind == "write":
+            _, _, size, offset = args
+            return "needs" if offset + size > status.st_size else "same"
+        return "frees" if args[1] < status.st_size else "same"  # a truncate
 
 
 _REFUSED = {
     "create": abi.CANTOPEN,
+    "read": abi.IOERR_READ,
     "write": abi.IOERR_WRITE,
     "truncate": abi.IOERR_TRUNCATE,
     "fsync": abi.IOERR_FSYNC,
@@ -178,7 +196,7 @@ class _Vfs:
         self._table.next = None
         self._table.name = _NAME
         self._table.open, self._table.delete = (abi.pointer_to(callback) for callback in self._callbacks)
-        self._wrapped: dict[int, _FileMethods] = {}
+        self._wrapped: dict[tuple[int, bool], _FileMethods] = {}
         ctypes.pythonapi.Py_IncRef(ctypes.py_object(self))  # the last connection is closed after the last module
 
     def register(self) -> None:
@@ -248,6 +266,7 @@ class _Vfs:
             if is_new:
                 watch.log.created(path, "file")
             self._wrap(file, path, flags)
+            watch.log.settled(self.files[file].status)  # as root, SQLite sets the owner of a journal
         return code
 
     def _wrap(self, file: int, path: str, flags: int) -> None:
@@ -257,9 +276,10 @@ class _Vfs:
         self.files[file] = _OpenFile(path, _stat(path, follow_symlinks=False), owes)
         pointer = c_void_p.from_address(file)
         real = pointer.value or 0
-        if real not in self._wrapped:
-            self._wrapped[real] = _FileMethods(self, real)
-        pointer.value = self._wrapped[real].address
+        reads = self.watch is not None and self.watch.gate is not None and self.watch.gate.injects_errors
+        if (real, reads) not in self._wrapped:
+            self._wrapped[real, reads] = _FileMethods(self, real, reads=reads)
+        pointer.value = self._wrapped[real, reads].address
 
     def _observe_delete(self, watch: _Watcher, make: _Once, _vfs: int, name: int, sync_folder: int) -> int:
         path = abi.text(name)
@@ -285,13 +305,17 @@ class _Vfs:
 
 
 class _FileMethods:
-    """The wrapper of one table of an open file's methods: the unix VFS has one per locking style."""
+    """The wrapper of one table of an open file's methods: the unix VFS has one per locking style.
 
-    def __init__(self, vfs: _Vfs, address: int) -> None:
+    Reads are wrapped only for gates that are asked about them: they are many.
+    """
+
+    def __init__(self, vfs: _Vfs, address: int, *, reads: bool) -> None:
         self._vfs = vfs
         self._files = vfs.files
         real = abi.FileTable.from_address(address)
         self._real_close: abi.Function = abi.CloseFunction(real.close)
+        self._real_read: abi.Function = abi.ReadFunction(real.read)
         self._real_write: abi.Function = abi.WriteFunction(real.write)
         self._real_truncate: abi.Function = abi.TruncateFunction(real.truncate)
         self._real_sync: abi.Function = abi.SyncFunction(real.sync)
@@ -303,6 +327,7 @@ class _FileMethods:
             "truncate": abi.TruncateFunction(self._truncate),
             "sync": abi.SyncFunction(self._sync),
             "control": abi.ControlFunction(self._control),
+            **({"read": abi.ReadFunction(self._read)} if reads else {}),
         }
         self._callbacks = callbacks
         self._table = abi.FileTable.from_buffer_copy(real)
@@ -316,6 +341,12 @@ class _FileMethods:
     def _close(self, file: int) -> int:
         self._files.pop(file, None)
         return self._real_close(file)
+
+    def _read(self, file: int, data: int, size: int, offset: int) -> int:
+        watch, opened = self._vfs.watch, self._files.get(file)
+        if watch is None or opened is None:
+            return self._real_read(file, data, size, offset)
+        return watch.observed("read", opened.path, self._observe_read, self._real_read, file, data, size, offset)
 
     def _write(self, file: int, data: int, size: int, offset: int) -> int:
         watch, opened = self._vfs.watch, self._files.get(file)
@@ -345,6 +376,9 @@ class _FileMethods:
         return watch.observed("", "", self._observe_control, self._real_control, file, op, argument)
 
     # How it is observed.
+
+    def _observe_read(self, _watch: _Watcher, make: _Once, *_: int) -> int:
+        return make()
 
     def _observe_write(self, watch: _Watcher, make: _Once, file: int, data: int, size: int, offset: int) -> int:
         opened, log = self._files[file], watch.log

@@ -1,15 +1,18 @@
 """Threads: work keeps the line of the user's code that submitted it, and must not outlive the recording.
 
 An op in a pool's thread has no line of the user's on its stack. So while a recorder is active, work that is handed to
-another thread takes the submitting line along.
+another thread takes the submitting line along: a job of a pool, a new thread, and what is put into a queue. Each job
+and each new thread is also a strand of the run, which may have to wait for its turn.
 """
 
 from __future__ import annotations
 
 import asyncio
 import functools
+import queue
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from concurrent.futures import thread as pools
@@ -17,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from pytest_wfstate.faults.record.active import active, stand_in
 from pytest_wfstate.faults.source_lines import SourceLine, causing_line, job, origin
+from pytest_wfstate.faults.trace.strands import Strand, Strands, works_for_caller
 
 if TYPE_CHECKING:
     from pytest_wfstate.faults.record.recorder import Recorder
@@ -24,6 +28,9 @@ if TYPE_CHECKING:
 _real_submit = ThreadPoolExecutor.submit
 _real_start = threading.Thread.start
 _real_threadsafe = asyncio.run_coroutine_threadsafe
+_real_sleep = time.sleep
+_real_put, _real_get = queue.Queue.put, queue.Queue.get
+_RealSimpleQueue = queue.SimpleQueue
 
 _IDLING = ("asyncio.", "trio.", "anyio.")
 """Libraries whose own threads may stay: they wait for more work or for a child, as a pool's do."""
@@ -32,10 +39,13 @@ _IDLING = ("asyncio.", "trio.", "anyio.")
 class Work:
     """The work that the code under test has handed to other threads."""
 
-    def __init__(self) -> None:
+    def __init__(self, strands: Strands) -> None:
+        self.strands = strands
         self._before = set(threading.enumerate())
         self._futures: set[Future[Any]] = set()
         self._running: set[object] = set()
+        self._put: dict[tuple[int, int], list[tuple[Any, Any, SourceLine | None]]] = {}
+        """What is in queues: the ids of queue and item, and for each time that it was put there both and the line."""
 
     def submitted(self, future: Future[Any]) -> None:
         """Track a pool's work until it is done."""
@@ -44,19 +54,38 @@ class Work:
 
     def carried(self, call: Callable[..., Any], line: SourceLine | None) -> Callable[..., Any]:
         """Wrap `call` so that it knows the line that submitted it, in whatever thread it runs."""
+        strand = self.strands.new()
 
         def run(*args: Any, **kwargs: Any) -> Any:
-            running, before = object(), job.line
+            running, before, thread = object(), job.line, self.strands.enter(strand)
             self._running.add(running)
             job.line = line
             try:
+                self.strands.pause()
                 return call(*args, **kwargs)
             finally:
                 job.line = before
                 self._running.discard(running)
+                self.strands.leave(thread)
 
         functools.update_wrapper(run, call)
         return run
+
+    def was_put(self, holder: Any, item: Any) -> None:
+        """Take note of the line that puts an item into a queue. The item stays as it is: others may look at it."""
+        entries = self._put.setdefault((id(holder), id(item)), [])
+        entries.append((holder, item, causing_line()))
+
+    def was_got(self, holder: Any, item: Any) -> None:
+        """Make the calling thread work for the line that put an item into a queue."""
+        entries = self._put.get((id(holder), id(item)))
+        if not entries:
+            return
+        _, _, line = entries.pop(0)
+        if not entries:
+            del self._put[id(holder), id(item)]
+        if self.strands.current() is not self.strands.main:  # which works for itself
+            job.line = line
 
     def unfinished(self) -> Iterator[str]:
         """Yield a reason for each thread or piece of work that is still running."""
@@ -69,7 +98,7 @@ class Work:
 
 def _idles(thread: threading.Thread) -> bool:
     target = getattr(thread, "_target", None)
-    if target is pools._worker or thread.name == "wfstate-as-sync":
+    if target is pools._worker or works_for_caller(thread):
         return True
     home = getattr(target, "__module__", None) or ""
     return f"{home}.".startswith(_IDLING) or f"{type(thread).__module__}.".startswith(_IDLING)
@@ -81,30 +110,86 @@ def _submit(self: ThreadPoolExecutor, fn: Callable[..., Any], /, *args: Any, **k
         return _real_submit(self, fn, *args, **kwargs)
     future = _real_submit(self, recorder.work.carried(fn, causing_line()), *args, **kwargs)
     recorder.work.submitted(future)
+    recorder.log.strands.pause()
     return future
 
 
 def _start(self: threading.Thread) -> None:
     recorder = active.recorder
-    if recorder is None or "run" in vars(self):
+    if recorder is None or "run" in vars(self) or works_for_caller(self):
         return _real_start(self)
-    run, line = self.run, causing_line()
+    run, line, strands = self.run, causing_line(), recorder.log.strands
+    strand = Strand(is_worker=True) if _idles(self) else strands.new()
 
     def carried() -> None:
         del self.run
         origin.set(line)
-        run()
+        thread = strands.enter(strand)
+        try:
+            strands.pause()
+            run()
+        finally:
+            strands.leave(thread)
 
     self.run = carried  # type: ignore[method-assign]
     try:
-        return _real_start(self)
+        with strands.starting():
+            _real_start(self)
     except BaseException:
-        del self.run
+        self.__dict__.pop("run", None)
         raise
+    strands.pause()
+    return None
 
 
 async def _run_in_thread(recorder: Recorder, real: Any, call: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
     return await real(recorder.work.carried(call, causing_line()), *args, **kwargs)
+
+
+def _sleep(recorder: Recorder, seconds: float, /) -> None:
+    turns = recorder.turns
+    if turns is None:
+        _real_sleep(seconds)
+    else:
+        turns.sleep(_real_sleep, seconds)
+
+
+def _put(self: queue.Queue[Any], item: Any, block: bool = True, timeout: float | None = None) -> None:
+    if active.recorder is not None:
+        active.recorder.work.was_put(self, item)
+    _real_put(self, item, block, timeout)
+
+
+def _get(self: queue.Queue[Any], block: bool = True, timeout: float | None = None) -> Any:
+    item = _real_get(self, block, timeout)
+    if active.recorder is not None:
+        active.recorder.work.was_got(self, item)
+    return item
+
+
+class CarryingQueue(_RealSimpleQueue[Any]):
+    """A `SimpleQueue` whose items take the line along that put them there."""
+
+    def put(self, item: Any, block: bool = True, timeout: float | None = None) -> None:
+        """Put an item, and its line."""
+        if active.recorder is not None:
+            active.recorder.work.was_put(self, item)
+        super().put(item, block, timeout)
+
+    def get(self, block: bool = True, timeout: float | None = None) -> Any:
+        """Get an item, and work for its line."""
+        item = super().get(block, timeout)
+        if active.recorder is not None:
+            active.recorder.work.was_got(self, item)
+        return item
+
+    def put_nowait(self, item: Any) -> None:
+        """Put an item, and its line."""
+        self.put(item)
+
+    def get_nowait(self) -> Any:
+        """Get an item, and work for its line."""
+        return self.get(block=False)
 
 
 def _threadsafe(_recorder: Recorder, coro: Any, loop: Any) -> Any:
@@ -124,23 +209,29 @@ def _stand_in_for(real: Any) -> Any:
 
 def pairs() -> Iterator[tuple[Any, Any]]:
     """Yield the functions that hand work to threads, each with its stand-in."""
-    yield _real_threadsafe, _threadsafe_stand_in
+    yield from _PAIRS
     for library in ("trio", "anyio"):
         module = sys.modules.get(f"{library}.to_thread")
         if module is not None:
             yield module.run_sync, _stand_in_for(module.run_sync)
 
 
-_threadsafe_stand_in = stand_in(_real_threadsafe, _threadsafe)
+_PAIRS = [  # made once: the search for holders of a real call knows the containers of this package
+    (_real_threadsafe, stand_in(_real_threadsafe, _threadsafe)),
+    (_real_sleep, stand_in(_real_sleep, _sleep)),
+    (_RealSimpleQueue, CarryingQueue),
+]
 
 
 def follow_threads() -> None:
     """Make threads and pools take lines along."""
     ThreadPoolExecutor.submit = _submit  # type: ignore[method-assign,assignment]
     threading.Thread.start = _start  # type: ignore[method-assign]
+    queue.Queue.put, queue.Queue.get = _put, _get  # type: ignore[method-assign]
 
 
 def leave_threads() -> None:
     """Restore what `follow_threads` replaced."""
     ThreadPoolExecutor.submit = _real_submit  # type: ignore[method-assign]
     threading.Thread.start = _real_start  # type: ignore[method-assign]
+    queue.Queue.put, queue.Queue.get = _real_put, _real_get  # type: ignore[method-assign]

@@ -6,7 +6,7 @@ If replaying the recorded ops on the first content does not give the last, somet
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 from pytest_wfstate.faults.folders import read_content
@@ -33,10 +33,20 @@ def unexplained_content(trace: Trace, home: Path, is_rebuilt: Callable[[str], bo
     paths = sorted(path for path in real.keys() | replayed.keys() if real.get(path, ...) != replayed.get(path, ...))
     paths = [path for path in paths if not is_rebuilt(path)]
     if paths:
-        more = f" and {len(paths) - _SHOWN} more" if len(paths) > _SHOWN else ""
         yield (
-            f"The recorded ops do not explain the content of {', '.join(paths[:_SHOWN])}{more}. It was written by "
+            f"The recorded ops do not explain the content of {_listed(paths)}. It was written by "
             "native code, by another process, or through a file object that was opened before recording began."
+        )
+
+
+def unexplained_changes(touched: Iterable[str]) -> Iterator[str]:
+    """Report what was changed, by its ctime, although its content shows nothing."""
+    paths = list(touched)
+    if paths:
+        yield (
+            f"The recorded ops do not explain when {_listed(paths)} last changed: something was written or created "
+            "there and taken back by native code, by another process, or through a file object that was opened before "
+            "recording began."
         )
 
 
@@ -57,6 +67,11 @@ def unexplained_sizes(log: Log, removed: list[RemovedFile]) -> Iterator[str]:
                     f"{file.size} bytes, of which {recorded} were recorded."
                 )
             file = next(rest, None)
+
+
+def _listed(paths: list[str]) -> str:
+    more = f" and {len(paths) - _SHOWN} more" if len(paths) > _SHOWN else ""
+    return ", ".join("home" if path == "." else path for path in paths[:_SHOWN]) + more
 
 
 def _follow(sizes: dict[Node, int], start: dict[Node, int], item: Item) -> None:

@@ -7,19 +7,17 @@ import errno
 import os
 import random
 import secrets
-import shutil
 import signal
 import socket
-import tempfile
 import time
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any, ClassVar, Self
 
 from pytest_wfstate.errors import WfstateError
 from pytest_wfstate.faults.folders import memory_folder
 from pytest_wfstate.faults.real_clock import now
 from pytest_wfstate.faults.servers.process import PAUSE, Process
+from pytest_wfstate.faults.temporary import TemporaryFolder
 
 HOST = "127.0.0.1"
 _PORTS = range(20_000, 32_000)  # below those that systems use for outgoing connections
@@ -50,8 +48,8 @@ class Server:
 
     def __init__(self, *, on_disk: bool = False) -> None:
         base = None if on_disk else memory_folder(_ROOM)
-        self._folder = Path(tempfile.mkdtemp(prefix=f"wfstate-{self.scheme}-", dir=base))
-        self._folders = [self._folder]
+        self._folders = [TemporaryFolder(self.scheme, base)]
+        self._folder = self._folders[0].path
         self._log = self._folder / "log"
         self._password = secrets.token_hex()  # or else every user of this machine could connect
         self._port = free_port()
@@ -96,7 +94,7 @@ class Server:
     def __exit__(self, *_: object) -> None:
         self.kill()
         for folder in self._folders:
-            shutil.rmtree(folder)
+            folder.remove()
 
     def _prepare(self) -> None:
         """Set up the folder before the first start."""
@@ -122,7 +120,7 @@ class Server:
                 self._port = free_port()
 
     def _start(self) -> None:
-        self._process = Process(self._command(), self._folders, self._log, self._environment(), self._account)
+        self._process = Process(self._command(), self._folder, self._log, self._environment(), self._account)
         deadline = now() + _PATIENCE
         while not self._is_ready(self._process):
             status = self._process.status()

@@ -11,13 +11,13 @@ import secrets
 import shutil
 import signal
 import subprocess
-import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
 from pytest_wfstate.faults.servers.base import CannotStart, Server
 from pytest_wfstate.faults.servers.places import ProgramFolder, find_postgres
 from pytest_wfstate.faults.servers.process import Process
+from pytest_wfstate.faults.temporary import TemporaryFolder
 
 _UNPRIVILEGED = ("postgres", "nobody")
 
@@ -88,10 +88,10 @@ class PostgresServer(Server):
         self._account = {"user": user.pw_uid, "group": user.pw_gid, "extra_groups": []}
         if self._place.wheel is not None:
             # On the disk: many a system runs no program that is in memory.
-            self._folders.append(Path(tempfile.mkdtemp(prefix=f"wfstate-{self.scheme}-programs-")))
-            self._place = _copied(self._place.programs, self._place.wheel, self._folders[-1])
+            self._folders.append(TemporaryFolder(f"{self.scheme}-programs"))
+            self._place = _copied(self._place.programs, self._place.wheel, self._folders[-1].path)
         for folder in self._folders:
-            os.chown(folder, user.pw_uid, user.pw_gid)
+            os.chown(folder.path, user.pw_uid, user.pw_gid)
 
     def _run(self, command: Sequence[str]) -> None:
         with self._log.open("wb") as log:

@@ -11,8 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-# Waits until the tests end, however they end: that closes the other end of its standard input.
-_GUARD = 'read -r _; kill -KILL "$1"; shift; rm -rf "$@"'
+from pytest_wfstate.faults.guard import Guard
 
 PAUSE = 0.01
 """Seconds between two polls of a process."""
@@ -24,19 +23,19 @@ class Process:
     def __init__(
         self,
         command: Sequence[str],
-        folders: Sequence[Path],
+        folder: Path,
         log: Path,
         env: Mapping[str, str],
         account: Mapping[str, Any],
     ) -> None:
-        """Start `command` in the first of `folders`, as the user that `account` names, if any.
+        """Start `command` in `folder`, as the user that `account` names, if any.
 
-        If the tests are killed, the process is killed too, and the folders are removed.
+        If the tests are killed, the process is killed too.
         """
         with log.open("ab") as output:
             self._popen = subprocess.Popen(
                 command,
-                cwd=folders[0],
+                cwd=folder,
                 env=env,
                 stdin=subprocess.DEVNULL,
                 stdout=output,
@@ -44,13 +43,8 @@ class Process:
                 start_new_session=True,  # Ctrl-C in the terminal is for the tests, which then stop the server
                 **account,
             )
-        self._guard = subprocess.Popen(
-            ["/bin/sh", "-c", _GUARD, "guard", str(self.pid), *map(str, folders)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-            start_new_session=True,
-        )
+        # Not PR_SET_PDEATHSIG: that is for the end of this thread, and a server outlives the thread that restarts it.
+        self._guard = Guard('kill -KILL "$1"', str(self.pid))
 
     @property
     def pid(self) -> int:
@@ -69,8 +63,7 @@ class Process:
             _kill_all([process.pid for process in running() if process.parent == self.pid])
             self._popen.kill()
             self._popen.wait()
-        self._guard.kill()
-        self._guard.communicate()
+        self._guard.dismiss()
 
     def end(self, sign: signal.Signals, seconds: float) -> None:
         """Ask the process to end by a signal. Kill it if it has not ended after some seconds."""

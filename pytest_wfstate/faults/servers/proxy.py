@@ -37,7 +37,8 @@ class Proxy:
         """
         parts = urlsplit(url)
         if not parts.hostname:
-            raise ValueError(f"{url!r} names no host, so a proxy cannot connect to it. Give scheme://host:port/...")
+            shown = f"{parts.scheme}://{parts.path}"  # what else there is may hold a password
+            raise ValueError(f"{shown!r} names no host, so a proxy cannot connect to it. Give scheme://host:port/...")
         self._upstream = (parts.hostname, parts.port or _PORTS.get(parts.scheme.partition("+")[0], 0))
         self._listener = socket.create_server((HOST, 0))
         login, separator, _ = parts.netloc.rpartition("@")

@@ -24,6 +24,8 @@ from pytest_wfstate.faults.trace.ops import (
     Write,
 )
 
+_MOST_SPANS = 3  # of missing bytes that are listed for one write
+
 
 def describe(trace: Trace) -> list[str]:
     """Return the items of a trace, one line each."""
@@ -50,10 +52,13 @@ class OpDescriber:
         return f"{shortened(what)}{at(item.where)}"
 
     def loss(self, index: int, torn: Iterable[tuple[int, int, int]]) -> str:
-        """Describe a lost op; `torn` are the torn writes: the index, the page, and the bytes that are left there."""
+        """Describe a lost op. `torn` are torn ops: the index, and the bytes that a write missed, or a cut zeroed."""
         item = self._trace.items[index]
-        tears = [f", torn after {left} bytes in page {page}" for write, page, left in torn if write == index]
-        return f"{self._verb(index, item)}{''.join(tears)}{at(item.where)}"
+        spans = [f"{start:,} to {end - 1:,}" for op, start, end in torn if op == index]
+        more = ["..."] if len(spans) > _MOST_SPANS else []
+        what = "zeros reached the disk at" if isinstance(item, Truncate) else "missing"
+        tear = f", torn ({what} bytes {', '.join([*spans[:_MOST_SPANS], *more])})" if spans else ""
+        return f"{self._verb(index, item)}{tear}{at(item.where)}"
 
     def _verb(self, index: int, item: Item) -> str:
         tree = self._before(index)
@@ -76,6 +81,8 @@ class OpDescriber:
                 return f"allocate {item.size:,} bytes of {self.file(item.node, index)}"
             case Fsync():
                 verb = "fdatasync" if item.data_only else "fsync"
+                if item.span:
+                    verb += f" (bytes {item.span[0]:,} to {item.span[1] - 1:,})"
                 name = (
                     self.folder(item.node, index)
                     if tree.kinds.get(item.node) == "folder"

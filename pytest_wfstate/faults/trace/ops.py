@@ -7,20 +7,24 @@ of one file share a node, and a file that was removed and created again has two.
 
 from __future__ import annotations
 
+import bisect
 import dataclasses
-from collections.abc import Iterable, Iterator
+from collections.abc import Container, Iterable, Iterator
 from typing import Any, Literal
 
 from pytest_wfstate.faults.source_lines import SourceLine
 
 Node = int
 Kind = Literal["file", "folder", "symlink"]
+Layout = tuple[tuple[str, Node], ...]
+"""Every path of a tree with its node, a folder before what is in it, sorted."""
 
 HOME: Node = 0
 """The node of the folder that a trace is about."""
 
 PAGE = 4096
 SECTOR = 512
+_APART = 1000  # nanoseconds between the times of two items: a float of seconds tells them apart
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -112,6 +116,8 @@ class Fsync:
     data_only: bool = False
     failed: bool = False
     where: SourceLine | None = None
+    span: tuple[int, int] | None = None
+    """Where the bytes start and end that a write with O_DSYNC or O_SYNC flushed: those it wrote. None: all bytes."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -156,6 +162,8 @@ class Tree:
         self.kinds: dict[Node, Kind] = {HOME: "folder"}
         self.data: dict[Node, bytes] = {}
         self.targets: dict[Node, str] = {}
+        self.times: dict[Node, int] = {}
+        """When each file and folder was last modified, in nanoseconds, as far as that is known."""
 
     def copy(self) -> Tree:
         """Return an independent copy."""
@@ -164,6 +172,7 @@ class Tree:
         tree.kinds = dict(self.kinds)
         tree.data = dict(self.data)
         tree.targets = dict(self.targets)
+        tree.times = dict(self.times)
         return tree
 
     def apply(self, op: Item) -> None:
@@ -179,13 +188,8 @@ class Tree:
             case Rename():
                 self.entries.pop((op.folder, op.name), None)
                 self.entries[op.new_folder, op.new_name] = op.node
-            case Write():
-                self.data[op.node] = overwrite(self.data[op.node], op.offset, op.data)
-            case Truncate():
-                self.data[op.node] = resize(self.data[op.node], op.size)
-            case Allocate():
-                old = self.data[op.node]
-                self.data[op.node] = resize(old, max(op.size, len(old)))
+            case Write() | Truncate() | Allocate():
+                self.data[op.node] = changed(self.data[op.node], op)
 
     def add(self, node: Node, kind: Kind, target: str = "") -> None:
         """Add an empty node."""
@@ -209,16 +213,20 @@ class Tree:
 
         return below(HOME, "")
 
-    def content(self) -> dict[str, bytes | str | None]:
-        """Return what is at each path: the bytes of a file, the target of a symlink, None for a folder."""
-        return {path: self._content(node) for path, node in self.walk()}
+    def content(self, layout: Layout | None = None) -> dict[str, bytes | str | None]:
+        """Return what is at each path: the bytes of a file, the target of a symlink, None for a folder.
 
-    def links(self) -> dict[str, str]:
+        `layout` is what `walk` would yield, if that is known.
+        """
+        return {path: self._content(node) for path, node in (self.walk() if layout is None else layout)}
+
+    def links(self, layout: Layout | None = None) -> dict[str, str]:
         """Return the further names of files with several, each mapped to the first."""
         if len(set(self.entries.values())) == len(self.entries):
             return {}
         first: dict[Node, str] = {}
-        return {path: first[node] for path, node in self.walk() if first.setdefault(node, path) != path}
+        paths = self.walk() if layout is None else layout
+        return {path: first[node] for path, node in paths if first.setdefault(node, path) != path}
 
     def _content(self, node: Node) -> bytes | str | None:
         kind = self.kinds[node]
@@ -244,10 +252,55 @@ class Trace:
 
     start: Tree
     items: list[Item]
+    began: int = 0
+    """When the run began, in nanoseconds: its items count as a microsecond apart."""
+    turns: list[str] = dataclasses.field(default_factory=list)
+    """The strand of each item of the log, which has more items; empty if it does not matter who did what."""
+    indexes: list[int] = dataclasses.field(default_factory=list)
+    """Where each item is in the log."""
+    _modified: dict[Node, list[int]] | None = dataclasses.field(default=None, init=False, repr=False, compare=False)
+
+    def time_of(self, node: Node, before: int, lost: Container[int]) -> int | None:
+        """Return when a node was last modified by the first `before` items, except those `lost`; None if unknown."""
+        if self._modified is None:
+            self._modified = _modified(self.items)
+        indexes = self._modified.get(node, [])
+        for position in reversed(range(bisect.bisect_left(indexes, before))):
+            if indexes[position] not in lost:
+                return self.began + (indexes[position] + 1) * _APART
+        return self.start.times.get(node)
+
+    def turns_until(self, index: int) -> list[str]:
+        """Return the strands of all that was done before an item."""
+        return self.turns[: self.indexes[index - 1] + 1] if self.turns and index else []
+
+    def strands(self) -> list[str]:
+        """Return the strand of each item."""
+        return [self.turns[index] for index in self.indexes] if self.turns else []
 
     def end(self) -> Tree:
         """Return the tree after all items."""
         return replay(self.start, self.items)
+
+
+def _modified(items: Iterable[Item]) -> dict[Node, list[int]]:
+    """Return the items that modify each node: a file when its data changes, a folder when a name in it does."""
+    modified: dict[Node, list[int]] = {}
+    for index, item in enumerate(items):
+        match item:
+            case Create():
+                nodes = [item.folder, item.node]
+            case Link() | Unlink():
+                nodes = [item.folder]
+            case Rename():
+                nodes = [item.folder, item.new_folder]
+            case Write() | Truncate() | Allocate():
+                nodes = [item.node]
+            case _:
+                nodes = []
+        for node in dict.fromkeys(nodes):
+            modified.setdefault(node, []).append(index)
+    return modified
 
 
 def replay(start: Tree, items: Iterable[Item]) -> Tree:
@@ -256,6 +309,17 @@ def replay(start: Tree, items: Iterable[Item]) -> Tree:
     for item in items:
         tree.apply(item)
     return tree
+
+
+def changed(old: bytes, op: DataOp) -> bytes:
+    """Return the content of a file after an op."""
+    match op:
+        case Write():
+            return overwrite(old, op.offset, op.data)
+        case Truncate():
+            return resize(old, op.size)
+        case Allocate():
+            return resize(old, max(op.size, len(old)))
 
 
 def overwrite(old: bytes, offset: int, data: bytes) -> bytes:

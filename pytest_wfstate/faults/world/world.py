@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import inspect
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from typing import Any, Protocol
 
 from pytest_wfstate.faults.forking import loads
@@ -62,8 +62,12 @@ class Worlds:
         """The log of the recorder; None while nothing is recorded."""
         self.remote: Remote | None = None
         """Set in a child: where the worlds really are."""
+        self.send_ack: Callable[[Any], None] | None = None
+        """Set in a child that is to be killed: acknowledgements go to the test's process, not to the log."""
         self.effects: list[str] | None = None
         """The effects so far, while there is a child."""
+        self.after_restart: list[Effect] | None = None
+        """The effects of a check, while they are collected."""
         self.around: Around | None = None
         """Makes the calls of this process, such as those of a server that the child talks to."""
         self._worlds: list[_OutsideObject] = []
@@ -93,6 +97,16 @@ class Worlds:
         """Restore every world to what `states` returned. Worlds created since then are left alone."""
         for world, state in zip(self._worlds, states, strict=False):
             world.state.restore(state)
+
+    @contextlib.contextmanager
+    def collecting(self) -> Iterator[list[Effect]]:
+        """Collect the effects of a block, without the states that they lead to."""
+        effects: list[Effect] = []
+        self.after_restart = effects
+        try:
+            yield effects
+        finally:
+            self.after_restart = None
 
     def changed_unseen(self, states: list[Any]) -> list[str]:
         """Return a reason for each world whose state is not `states`: it was changed without its stand-in."""
@@ -158,6 +172,7 @@ class Worlds:
         world = self._worlds[number]
         method = getattr(world.target, name)
         text = _text(world.target, name, args, kwargs)
+        self._at_item()
         with self.log.lock if self.log is not None else contextlib.nullcontext():
             return self._done(world, text, lambda: method(*args, **kwargs))
 
@@ -179,16 +194,26 @@ class Worlds:
         try:
             value = await result
         except BaseException as error:
+            self._at_item()
             self._note(world, f"{text} raised {type(error).__name__}")
             raise
+        self._at_item()
         self._note(world, text)
         return value
+
+    def _at_item(self) -> None:
+        """Announce an effect: its thread may have to wait for its turn, which it must not do under the log's lock."""
+        if self.log is not None:
+            self.log.strands.at_item()
 
     def _note(self, world: _OutsideObject, text: str) -> None:
         if self.effects is not None:
             self.effects.append(text)
+        if self.after_restart is not None:
+            self.after_restart.append(Effect(world.number, text, where=causing_line()))
         if self.log is not None:
-            self.log.add(Effect(world.number, text, world.state.copy(), causing_line()))
+            where = self.log.strands.waiting_line() or causing_line()
+            self.log.add(Effect(world.number, text, world.state.copy(), where))
 
 
 @dataclasses.dataclass(slots=True)

@@ -4,6 +4,7 @@ from pytest_wfstate.stores.file.effects import FileEffectStore
 from pytest_wfstate.stores.file.paused import FilePausedStore
 from pytest_wfstate.stores.file.resume import FileResumeStore
 from pytest_wfstate.stores.file.runs import FileRunStore
+from pytest_wfstate.stores.file.seeds import ForeignFile
 from pytest_wfstate.stores.file.snapshots import FileSnapshotStore
 
-__all__ = ["FileEffectStore", "FilePausedStore", "FileResumeStore", "FileRunStore", "FileSnapshotStore"]
+__all__ = ["FileEffectStore", "FilePausedStore", "FileResumeStore", "FileRunStore", "FileSnapshotStore", "ForeignFile"]

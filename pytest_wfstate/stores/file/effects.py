@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Self
+from typing import Self, Unpack
 
 from pytest_wfstate.contracts.clock import now, seconds
 from pytest_wfstate.contracts.effects import EffectStore, SideEffectRecord, WorkflowCheckpoint, check_effect
 from pytest_wfstate.contracts.ids import check_id
 from pytest_wfstate.contracts.records import I64, Record
 from pytest_wfstate.stores.base import threaded
-from pytest_wfstate.stores.file.base import FileStore
+from pytest_wfstate.stores.file.base import FileSettings, FileStore
 from pytest_wfstate.stores.file.folder import Durability
 from pytest_wfstate.stores.file.journal import Journal
+from pytest_wfstate.stores.file.seeds import SeedNames, alphanumeric_stems
 
 
 class MarkChange(Record):
@@ -45,16 +46,22 @@ class _TaskDocument(WorkflowCheckpoint):
 class FileEffectStore(FileStore, EffectStore):
     """Keeps the checkpoint of task `task-1` in `task-1.json`."""
 
-    def __init__(self, directory: str | os.PathLike[str], durability: Durability = "power") -> None:
-        super().__init__(directory, durability)
+    contract = "effects"
+    seeds = SeedNames(alphanumeric_stems, ".json", has_shared_names=True)
+
+    def __init__(
+        self, directory: str | os.PathLike[str], durability: Durability = "power", **settings: Unpack[FileSettings]
+    ) -> None:
+        super().__init__(directory, durability, **settings)
         self._tasks = Journal(self._folder, ".json", _TaskDocument, accept_bare=True)
 
     @classmethod
-    def at_default_path(cls, durability: Durability = "power") -> Self:
+    def at_default_path(cls, durability: Durability = "power", **settings: Unpack[FileSettings]) -> Self:
         """Open the store in the user's home, at `~/.wfstate/effects`."""
-        return cls(Path.home() / ".wfstate" / "effects", durability)
+        return cls(Path.home() / ".wfstate" / "effects", durability, **settings)
 
     def close(self) -> None:
+        super().close()
         self._tasks.forget()
 
     @threaded

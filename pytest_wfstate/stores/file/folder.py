@@ -10,11 +10,16 @@ import contextlib
 import errno
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Generator, Iterable
 from pathlib import Path
 from typing import Literal, get_args
 
-from pytest_wfstate.stores.file.lock import Kind, locked
+from pytest_wfstate.stores.file import marker
+from pytest_wfstate.stores.file.descriptors import opened_file, opened_file_if_any, opened_folder
+from pytest_wfstate.stores.file.lock import LONGEST_WAIT, Kind, check_wait, locked
+from pytest_wfstate.stores.file.names import stem
+from pytest_wfstate.stores.file.scope import scope
+from pytest_wfstate.stores.file.seeds import SeedNames, warn_of
 
 Durability = Literal["power", "process"]
 
@@ -22,7 +27,16 @@ Durability = Literal["power", "process"]
 class Folder:
     """One handle's view of a folder. Nothing is read or created before the first call that needs it."""
 
-    def __init__(self, home: str | os.PathLike[str], durability: Durability) -> None:
+    def __init__(
+        self,
+        home: str | os.PathLike[str],
+        durability: Durability,
+        *,
+        lock_timeout: float = LONGEST_WAIT,
+        mode: int = 0o600,
+        contract: str | None = None,
+        seeds: SeedNames | None = None,
+    ) -> None:
         if durability not in get_args(Durability):
             raise ValueError(
                 f"durability is {durability!r}, which is not a level of durability. Use 'power' (a returned call "
@@ -30,7 +44,14 @@ class Folder:
             )
         self.home = Path(home).absolute()
         self.durability = durability
+        self._lock_timeout = check_wait(lock_timeout)
+        self.mode = check_mode(mode)
+        self._contract = contract
+        self._is_checked = contract is None
+        self._is_marked = contract is None
+        self.seeds = seeds
         self._settled = False
+        self._has_warned = False
 
     def exists(self) -> bool:
         """Whether the folder exists: if not, nothing was ever saved here."""
@@ -42,34 +63,77 @@ class Folder:
 
     def read(self, name: str) -> bytes | None:
         """Read a whole file; None if it does not exist. No lock is needed: a rename shows the old file or the new."""
-        try:
-            return self.path(name).read_bytes()
-        except FileNotFoundError:
-            return None
+        with opened_file_if_any(self.path(name), os.O_RDONLY) as fd:
+            return None if fd is None else read_all(fd)
 
-    @contextlib.contextmanager
-    def exclusive(self) -> Iterator[LockedFolder]:
-        """Lock the folder to change it, creating it first if it does not exist."""
-        self._settle()
-        with contextlib.ExitStack() as stack:
-            try:
-                fd = stack.enter_context(locked(self.home, Kind.EXCLUSIVE))
-            except FileNotFoundError:  # the whole folder was removed since
-                self._settled = False
-                self._settle()
-                fd = stack.enter_context(locked(self.home, Kind.EXCLUSIVE))
-            yield LockedFolder(self, fd)
+    def check(self) -> None:
+        """Before a handle's first read: make sure that the folder is one of its contract."""
+        if not self._is_checked:
+            self._check()
+            self._is_checked = True
 
-    @contextlib.contextmanager
-    def shared(self) -> Iterator[list[str]]:
+    def _check(self) -> bool:
+        """Check the marker; return whether there is one."""
+        data = self.read(marker.NAME)
+        if data is None or marker.is_torn(data) or self._contract is None:
+            return False
+        marker.check_marker(data, self.path(marker.NAME), self._contract)
+        return True
+
+    def mark(self, held: LockedFolder) -> None:
+        """Before a handle's first save: say which contract the folder belongs to, if nobody has said so."""
+        if not self._is_marked and self._contract is not None:
+            held.rename_new(marker.NAME, marker.marker_of(self._contract))
+            self._is_marked = True
+
+    def read_record(self, id_: str, suffix: str) -> tuple[str, bytes] | None:
+        """Return the name and the content of the file of an id, which another program may have written."""
+        self.check()
+        ours = stem(id_) + suffix
+        theirs = None
+        data = self.read(ours)
+        if data is None and self.seeds is not None and self.seeds.names(id_, suffix):
+            theirs = self.seeds.read(self, id_, suffix)
+            if theirs is None:
+                data = self.read(ours)  # it may just have been given our name
+        return (ours, data) if data is not None else theirs
+
+    def foreign_ids(self, names: Iterable[str], suffix: str) -> list[str]:
+        """Return the ids of the files that another program wrote, and warn once about all other foreign files."""
+        return [] if self.seeds is None else [id_ for id_, _ in self.seeds.ids(self, names, suffix)]
+
+    def warn_of(self, foreign: list[str]) -> None:
+        """Warn about files that no id leads to, once for each handle."""
+        if foreign and not self._has_warned:
+            self._has_warned = True
+            warn_of(self.home, foreign)
+
+    @scope
+    def exclusive(self, id_: str | None = None) -> Generator[LockedFolder]:
+        """Lock the folder to change it, creating it first if it does not exist.
+
+        A file of `id_` that another program wrote is given our name.
+        """
+        while True:
+            self._settle()
+            with locked(self.home, Kind.EXCLUSIVE, self._lock_timeout) as fd:
+                if fd is not None:
+                    held = LockedFolder(self, fd)
+                    if not self._is_marked:
+                        self._is_marked = self._check()
+                    if id_ is not None and self.seeds is not None:
+                        self.seeds.adopt(held, id_)
+                    yield held
+                    return
+            self._settled = False  # the whole folder was removed since
+            self._is_marked = self._contract is None
+
+    @scope
+    def shared(self) -> Generator[list[str]]:
         """Lock the folder to read several files at one moment, and yield their names: none if there is no folder."""
-        with contextlib.ExitStack() as stack:
-            try:
-                stack.enter_context(locked(self.home, Kind.SHARED))
-                names = os.listdir(self.home)
-            except FileNotFoundError:
-                names = []
-            yield names
+        with locked(self.home, Kind.SHARED, self._lock_timeout):
+            self.check()
+            yield self._names()
 
     def sync(self, fd: int) -> None:
         """Flush the file `fd` to the disk, if this store must survive a power cut."""
@@ -83,11 +147,17 @@ class Folder:
         except OSError:
             # The system reports a failed write once, then considers it done (fsync(2)). Changing a name makes the next
             # fsync, by whoever retries, write the folder again.
-            placeholder = folder / ".wfstate.tmp"
+            placeholder = folder / ".wfstate.retry"
             for change in (os.mkdir, os.rmdir):
                 with contextlib.suppress(OSError):
                     change(placeholder)
             raise
+
+    def _names(self) -> list[str]:
+        try:
+            return os.listdir(self.home)
+        except FileNotFoundError:
+            return []
 
     def _settle(self) -> None:
         """Before a handle's first change: make sure that the folder exists, under a name that is durable."""
@@ -104,23 +174,22 @@ class Folder:
                 self._sync_folder(folder.parent)
             return
         self._make(folder.parent)
-        folder.mkdir(exist_ok=True)
+        folder.mkdir(folder_mode(self.mode), exist_ok=True)
         try:
             self._sync_folder(folder.parent)
         except BaseException:
             # The name may not last. A retry must create the folder again, not take it for one that was there before.
             # The lock is for a process that has begun to use it.
-            with contextlib.suppress(OSError), locked(folder, Kind.EXCLUSIVE):
+            with contextlib.suppress(OSError), locked(folder, Kind.EXCLUSIVE, self._lock_timeout):
                 folder.rmdir()
             raise
 
     def _sync_folder(self, folder: Path) -> None:
         if self.durability == "power":
-            fd = os.open(folder, os.O_RDONLY)
-            try:
+            with opened_folder(folder) as fd:
+                if fd is None:
+                    raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(folder))
                 self.sync_names(fd, folder)
-            finally:
-                os.close(fd)
 
 
 class LockedFolder:
@@ -144,26 +213,40 @@ class LockedFolder:
 
     def replace(self, name: str, data: bytes) -> None:
         """Replace the file's content: after a crash at any point it is the old or the new, as a whole."""
-        # Under the lock a file of this name is the leftover of a writer that died: it is overwritten.
+        self.folder.mark(self)
+        self.rename_new(name, data)
+        self.sync()
+
+    def rename_new(self, name: str, data: bytes) -> None:
+        """Put a new file, which is durable, in the place of `name`, which is durable with the next `sync`."""
         tmp = self.path(name + ".tmp")
         try:
-            self.write(tmp.name, data, durable=True)
+            self._create(tmp, data)
             os.rename(tmp, self.path(name))
         except BaseException:
             with contextlib.suppress(OSError):
                 os.unlink(tmp)
             raise
-        self.sync()
+
+    def _create(self, path: Path, data: bytes) -> None:
+        """Write a new file. Under the lock, what has its name is the leftover of a dead writer, or was planted."""
+        if _is_there(path):
+            os.unlink(path)
+        with opened_file(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, self.folder.mode) as fd:
+            write_all(fd, data)
+            self.folder.sync(fd)
 
     def write(self, name: str, data: bytes, *, durable: bool) -> None:
         """Write a file in place, which a crash may leave in any state."""
-        fd = os.open(self.path(name), os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o666)
-        try:
+        with opened_file(self.path(name), os.O_WRONLY | os.O_CREAT | os.O_TRUNC, self.folder.mode) as fd:
             write_all(fd, data)
             if durable:
                 self.folder.sync(fd)
-        finally:
-            os.close(fd)
+
+    def adopt_all(self) -> None:
+        """Rename all files that another program wrote to our names."""
+        if self.folder.seeds is not None:
+            self.folder.seeds.adopt_all(self)
 
     def rename(self, old: str, new: str) -> None:
         """Move a file, replacing any other of the new name."""
@@ -180,10 +263,31 @@ class LockedFolder:
         self.folder.sync_names(self._fd, self.folder.home)
 
 
+def check_mode(mode: object) -> int:
+    """Return the permissions of the files of a store.
+
+    Raises:
+        ValueError: they are not, or would lock out the store itself.
+
+    """
+    if isinstance(mode, bool) or not isinstance(mode, int) or mode & ~0o666 or mode & 0o600 != 0o600:
+        shown = oct(mode) if isinstance(mode, int) else repr(mode)
+        raise ValueError(
+            f"mode is {shown}. It must be the permissions of files, which their owner can read and write: 0o600, or "
+            "0o640 or 0o660 to share them with a group."
+        )
+    return mode
+
+
+def folder_mode(mode: int) -> int:
+    """Return the permissions of a folder whose files have `mode`: who can read them can also enter it."""
+    return mode | (mode & 0o444) >> 2
+
+
 def _is_there(path: Path) -> bool:
     # Not Path.exists: as of Python 3.14 it reports a path that we may not look at as missing.
     try:
-        os.stat(path)
+        os.lstat(path)
     except FileNotFoundError:
         return False
     return True
@@ -197,6 +301,14 @@ def fsync(fd: int) -> None:
         fcntl.fcntl(fd, fcntl.F_FULLFSYNC)
     else:
         os.fsync(fd)
+
+
+def read_all(fd: int) -> bytes:
+    """Read a file from where it is to its end."""
+    parts = []
+    while part := os.read(fd, 1 << 20):
+        parts.append(part)
+    return b"".join(parts)
 
 
 def write_all(fd: int, data: bytes) -> None:

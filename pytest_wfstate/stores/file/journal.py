@@ -1,12 +1,11 @@
 """Journals: files that hold a whole document, then one checksummed line per change to it.
 
-A mark, a step or a snapshot costs one appended line and one fsync, however long the run is. Each line is eight
-hexadecimal digits of CRC-32, a space, and JSON. The first line holds the document as it was when the file was
-written, with a random `generation`. A bare document, as other programs write it, is read as well.
+A mark, a step or a snapshot costs one appended line and one fsync, however long the run is. The first line holds the
+document as it was when the file was written, with a random `generation`. A bare document, as other programs write it,
+is read as well.
 
 A crash may leave a torn last line, whose writer died before it acknowledged the change. Readers skip it and the next
-writer truncates it. A bad line *before* a good one was good once, so it is damage: `CorruptRecord`, with file and
-offset.
+writer truncates it. Any other bad line is damage: `CorruptRecord`, with file and offset.
 
 A handle caches what it has read, and reads only what is new. The cache is valid while the file's generation and the
 checksum of the last line read are still where they were.
@@ -14,30 +13,30 @@ checksum of the last line read are still where they were.
 
 from __future__ import annotations
 
-import collections
 import contextlib
 import os
-import re
 import secrets
-import zlib
-from collections.abc import Iterator
+from collections.abc import Generator
 from dataclasses import dataclass
-from typing import Any, Generic, NamedTuple, Protocol, Self, TypeVar
+from typing import Generic, NamedTuple, Protocol, Self, TypeVar
 
 from pydantic import ValidationError
 
 from pytest_wfstate.contracts.records import Record, explain
 from pytest_wfstate.errors import CorruptRecord
-from pytest_wfstate.stores.file.folder import Folder, LockedFolder, write_all
+from pytest_wfstate.stores.file.cache import ByteBoundCache
+from pytest_wfstate.stores.file.descriptors import opened_file, opened_file_if_any
+from pytest_wfstate.stores.file.folder import Folder, LockedFolder, read_all, write_all
+from pytest_wfstate.stores.file.lines import LINE_HEAD, body_of, is_torn, line_of
 from pytest_wfstate.stores.file.names import stem
+from pytest_wfstate.stores.file.scope import scope
 
-_MOST_CACHED = 64  # documents that one handle keeps parsed
+_CACHED_BYTES = 16 << 20  # of the files whose documents one handle keeps parsed, which take several times as much
+_DURABLE_BYTES = 16 << 20  # for what is known to be durable, enough for 40,000 files
+_REACH_BYTES = 400
 _LEAST_CHANGES = 64  # below this, compaction is not worth its two fsyncs
-# How a change's line starts. No string inside a line matches: a quote in it is escaped, and never precedes a letter.
-_START = re.compile(rb'[0-9a-f]{8} \{"[a-z]')
 _OPENING = b'{"generation":"'
-_HEAD = len(b"00000000 ") + len(_OPENING) + 16  # enough of the first line to distinguish generations
-_LINE_HEAD = len(b"00000000 ")
+_HEAD = LINE_HEAD + len(_OPENING) + 16  # enough of the first line to distinguish generations
 
 
 class Document(Protocol):
@@ -101,19 +100,20 @@ class Journal(Generic[D]):
         self._document = document
         self._accept_bare = accept_bare  # a document without a first line, as another program wrote it
         # An entry is taken out while in use, so that no two threads share one: the other thread reads the file.
-        self._cache: collections.OrderedDict[str, _CachedDocument[D]] = collections.OrderedDict()
+        self._cache: ByteBoundCache[_CachedDocument[D]] = ByteBoundCache(_CACHED_BYTES)
         # What this handle knows to be durable of each file, its name included. Readers neither use nor extend it.
-        self._durable: collections.OrderedDict[str, Reach] = collections.OrderedDict()
+        self._durable: ByteBoundCache[Reach] = ByteBoundCache(_DURABLE_BYTES)
 
     def forget(self) -> None:
         """Drop everything cached."""
         self._cache.clear()
         self._durable.clear()
 
-    @contextlib.contextmanager
-    def view(self, *ids: str) -> Iterator[D | None]:
+    @scope
+    def view(self, *ids: str) -> Generator[D | None]:
         """Yield a document, or None if there is none. Copy from it; do not change it."""
         name = self._name(ids)
+        self._folder.check()
         try:
             entry = self._read(name, ids)
         except CorruptRecord:
@@ -122,61 +122,75 @@ class Journal(Generic[D]):
                 entry = self._read(name, ids)
         yield None if entry is None else entry.document
         if entry is not None:
-            _keep(self._cache, name, entry)
+            self._cache.put(name, entry, entry.end)
 
-    @contextlib.contextmanager
-    def edit(self, *ids: str) -> Iterator[Edit[D]]:
+    @scope
+    def edit(self, *ids: str) -> Generator[Edit[D]]:
         """Yield a document to change, under the lock; a blank one if there is none."""
         name = self._name(ids)
-        with self._folder.exclusive() as held:
+        with self._folder.exclusive(self._unadopted(name, ids)) as held:
             entry = self._read(name, ids)
             document = self._document.blank(*ids) if entry is None else entry.document
-            edit = Edit(held, name, entry, document, self._durable.pop(name, None))
+            edit = Edit(held, name, entry, document, self._durable.pop(name))
             try:
                 yield edit
                 edit.acknowledge()
             finally:
                 if edit.entry is not None:
-                    _keep(self._cache, name, edit.entry)
+                    self._cache.put(name, edit.entry, edit.entry.end)
                     if edit.durable is not None:
-                        _keep(self._durable, name, edit.durable)
+                        self._durable.put(name, edit.durable, _REACH_BYTES)
 
     def write(self, document: D) -> None:
         """Replace the file with a whole document, whatever was there."""
         name = self._name(document.ids())
-        with self._folder.exclusive() as held:
+        with self._folder.exclusive(self._unadopted(name, document.ids())) as held:
             entry = _write(held, name, document)
-            _keep(self._cache, name, entry)
-            _keep(self._durable, name, entry.reach())
+            self._cache.put(name, entry, entry.end)
+            self._durable.put(name, entry.reach(), _REACH_BYTES)
 
     def delete(self, *ids: str) -> None:
         """Delete the file, whatever is in it."""
         name = self._name(ids)
-        self._cache.pop(name, None)
-        self._durable.pop(name, None)
+        self._cache.pop(name)
+        self._durable.pop(name)
         if self._folder.exists():
-            with self._folder.exclusive() as held:
+            with self._folder.exclusive(self._unadopted(name, ids)) as held:
                 held.unlink(name + ".tmp", name)
                 held.sync()
 
     def _name(self, ids: tuple[str, ...]) -> str:
         return stem(*ids) + self._suffix
 
+    def _unadopted(self, name: str, ids: tuple[str, ...]) -> str | None:
+        """Return the id whose file another program may have written: not if this handle has written it."""
+        return None if name in self._durable or len(ids) > 1 else ids[0]
+
     def _read(self, name: str, ids: tuple[str, ...]) -> _CachedDocument[D] | None:
-        entry = self._cache.pop(name, None)
+        entry = self._read_ours(name, ids)
+        seeds = self._folder.seeds
+        if entry is None and seeds is not None and seeds.names(ids[0], self._suffix):
+            theirs = self._folder.read_record(ids[0], self._suffix)
+            if theirs is not None and theirs[0] != name:
+                return self._first(theirs[1], self._folder.path(theirs[0]))
+            if theirs is not None:  # it may just have been given our name
+                return self._read_ours(name, ids)
+        return entry
+
+    def _read_ours(self, name: str, ids: tuple[str, ...]) -> _CachedDocument[D] | None:
+        entry = self._cache.pop(name)
         where = self._folder.path(name)
-        try:
-            fd = os.open(where, os.O_RDONLY)
-        except FileNotFoundError:
-            return None
-        try:
+        with opened_file_if_any(where, os.O_RDONLY) as fd:
+            if fd is None:
+                return None
             if entry is None or not _still_holds(entry, fd):
                 entry = self._first(_read_at(fd, 0), where)
             else:
                 _follow(entry, _read_at(fd, entry.end), where)
-        finally:
-            os.close(fd)
         if entry.document.ids() != ids:
+            seeds = self._folder.seeds
+            if not entry.head and seeds is not None and seeds.is_anothers(name, entry.document.ids()[0]):
+                return None  # another program's file of another id
             raise CorruptRecord(
                 where, f"it is the record of {'/'.join(entry.document.ids())!r}, not of {'/'.join(ids)!r}"
             )
@@ -188,12 +202,12 @@ class Journal(Generic[D]):
             document = self._document.from_json(data, where)
             return _CachedDocument(document, b"", document.size(), end=len(data))
         length = data.find(b"\n") + 1
-        body = _body(data[:length])
+        body = body_of(data[:length])
         if body is None or not body.startswith(_OPENING):
             raise CorruptRecord(where, "its first line, which holds the document, is damaged or truncated")
-        start = _HEAD - _LINE_HEAD + len(b'","document":')
+        start = _HEAD - LINE_HEAD + len(b'","document":')
         document = self._document.from_json(body[start:-1], where)
-        entry = _CachedDocument(document, data[:_HEAD], document.size(), end=length, last_head=data[:_LINE_HEAD])
+        entry = _CachedDocument(document, data[:_HEAD], document.size(), end=length, last_head=data[:LINE_HEAD])
         _follow(entry, data[length:], where)
         return entry
 
@@ -219,12 +233,11 @@ class Edit(Generic[D]):
         if entry is None or not entry.head or entry.changes >= max(_LEAST_CHANGES, entry.items):
             entry = _write(self._held, self.name, self.document)
         else:
-            self._append(entry, checksummed_line(line.encode()))
+            self._append(entry, line_of(line.encode()))
         self.entry, self.durable = entry, entry.reach()
 
     def _append(self, entry: _CachedDocument[D], line: bytes) -> None:
-        fd = os.open(self._held.path(self.name), os.O_RDWR)
-        try:
+        with opened_file(self._held.path(self.name), os.O_RDWR) as fd:
             if os.fstat(fd).st_size > entry.end:  # a torn line
                 self._cut(fd, entry)
             elif self.durable != entry.reach():
@@ -238,10 +251,8 @@ class Edit(Generic[D]):
                 with contextlib.suppress(OSError):  # this line was not acknowledged
                     self._cut(fd, entry)
                 raise
-        finally:
-            os.close(fd)
         self._sync_name(entry)
-        entry.last, entry.last_head, entry.end = entry.end, line[:_LINE_HEAD], entry.end + len(line)
+        entry.last, entry.last_head, entry.end = entry.end, line[:LINE_HEAD], entry.end + len(line)
         entry.changes += 1
 
     def acknowledge(self) -> None:
@@ -251,11 +262,8 @@ class Edit(Generic[D]):
         """
         if self.entry is None or self.durable == self.entry.reach():
             return
-        fd = os.open(self._held.path(self.name), os.O_RDONLY)
-        try:
+        with opened_file(self._held.path(self.name), os.O_RDONLY) as fd:
             self._sync(fd, self.entry)
-        finally:
-            os.close(fd)
         self._sync_name(self.entry)
         if self.entry.head:  # a bare document looks like any other of its length
             self.durable = self.entry.reach()
@@ -282,15 +290,15 @@ class Edit(Generic[D]):
 
 
 def _write(held: LockedFolder, name: str, document: D) -> _CachedDocument[D]:
-    line = checksummed_line(_opening() + b'","document":%s}' % document.to_json().encode())
+    line = line_of(_opening() + b'","document":%s}' % document.to_json().encode())
     held.replace(name, line)
-    return _CachedDocument(document, line[:_HEAD], document.size(), last_head=line[:_LINE_HEAD], end=len(line))
+    return _CachedDocument(document, line[:_HEAD], document.size(), last_head=line[:LINE_HEAD], end=len(line))
 
 
 def _renewed(data: bytes) -> bytes:
     """Return a file's content under a new generation: other handles may know the old one's name to be durable."""
     length = data.find(b"\n") + 1
-    return checksummed_line(_opening() + data[_HEAD : length - 1]) + data[length:] if _body(data[:length]) else data
+    return line_of(_opening() + data[_HEAD : length - 1]) + data[length:] if body_of(data[:length]) else data
 
 
 def _opening() -> bytes:
@@ -302,10 +310,10 @@ def _follow(entry: _CachedDocument[D], data: bytes, where: object) -> None:
     start = 0
     while start < len(data):
         end = data.find(b"\n", start) + 1 or len(data)
-        body = _body(data[start:end])
+        body = body_of(data[start:end])
         if body is None:
-            if end < len(data) or _holds_a_line(data[start + 1 :]):
-                raise CorruptRecord(where, f"the line at offset {entry.end} is damaged, and more lines follow it")
+            if not is_torn(data[start:], entry.end):
+                raise CorruptRecord(where, f"the line at offset {entry.end} is damaged, and no crash leaves it so")
             return
         try:
             entry.document.apply(body)
@@ -313,7 +321,7 @@ def _follow(entry: _CachedDocument[D], data: bytes, where: object) -> None:
             raise CorruptRecord(
                 where, f"the line at offset {entry.end} is not a valid change: {explain(error)}"
             ) from error
-        entry.last, entry.last_head = entry.end, data[start : start + _LINE_HEAD]
+        entry.last, entry.last_head = entry.end, data[start : start + LINE_HEAD]
         entry.end += end - start
         entry.changes += 1
         start = end
@@ -323,40 +331,11 @@ def _still_holds(entry: _CachedDocument[D], fd: int) -> bool:
     return (
         entry.head != b""
         and _read_at(fd, 0, _HEAD) == entry.head
-        and _read_at(fd, entry.last, _LINE_HEAD) == entry.last_head
+        and _read_at(fd, entry.last, LINE_HEAD) == entry.last_head
         and os.fstat(fd).st_size >= entry.end
     )
 
 
-def checksummed_line(body: bytes) -> bytes:
-    """Return the line of a journal that holds this JSON."""
-    return b"%08x %s\n" % (zlib.crc32(body), body)
-
-
-def _body(line: bytes) -> bytes | None:
-    """Return the JSON of a line, or None if the line is bad."""
-    body = line[_LINE_HEAD:-1]
-    return body if checksummed_line(body) == line else None
-
-
-def _holds_a_line(data: bytes) -> bool:
-    """Whether `data` ends with a good line: then a flipped bit destroyed the line break before it."""
-    return data.endswith(b"\n") and any(_body(data[match.start() :]) is not None for match in _START.finditer(data))
-
-
 def _read_at(fd: int, offset: int, length: int | None = None) -> bytes:
     os.lseek(fd, offset, os.SEEK_SET)
-    if length is not None:
-        return os.read(fd, length)
-    parts = []
-    while part := os.read(fd, 1 << 20):
-        parts.append(part)
-    return b"".join(parts)
-
-
-def _keep(cache: collections.OrderedDict[str, Any], name: str, value: object) -> None:
-    """Add an entry to a cache, and evict the oldest."""
-    cache[name] = value
-    if len(cache) > _MOST_CACHED:
-        with contextlib.suppress(KeyError):  # another thread emptied it
-            cache.popitem(last=False)
+    return read_all(fd) if length is None else os.read(fd, length)

@@ -2,6 +2,9 @@
 
 It is `flock` on the folder itself, so it leaves no file behind and a killed worker blocks no other. Every use opens
 the folder again: two open file descriptions exclude each other even in one process, so threads need no other lock.
+
+Waiting is limited. `flock` has no time limit of its own, so a waiter tries again and again, and counts how long it
+slept: a frozen clock does not freeze it, and a slow machine only makes it more patient.
 """
 
 from __future__ import annotations
@@ -9,22 +12,25 @@ from __future__ import annotations
 import contextlib
 import enum
 import errno
+import math
 import os
-import threading
-from collections.abc import Iterator
+import time
+from collections.abc import Generator
 from pathlib import Path
 
-from pytest_wfstate.errors import CannotLock
+from pytest_wfstate.errors import CannotLock, LockTimeout
+from pytest_wfstate.stores.file.descriptors import opened_folder
+from pytest_wfstate.stores.file.lock_holders import holders
+from pytest_wfstate.stores.file.scope import scope
 
 try:
     import fcntl
 except ImportError:  # Windows: fail when a lock is needed, not when the package is imported
     fcntl = None  # type: ignore[assignment]
 
+LONGEST_WAIT = 20.0  # seconds, as in the SQL stores
+_FIRST_PAUSE, _LONGEST_PAUSE = 0.0002, 0.004  # short: whoever waits must hit the moment between two other holders
 _NO_LOCKS = {errno.ENOLCK, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EBADF, errno.EINVAL}
-
-_held: set[int] = set()
-_forking = threading.RLock()  # held across a fork, and until a new descriptor is in `_held`
 
 
 class Kind(enum.Enum):
@@ -34,34 +40,72 @@ class Kind(enum.Enum):
     SHARED = "shared"
 
 
-@contextlib.contextmanager
-def locked(home: Path, kind: Kind) -> Iterator[int]:
-    """Hold the lock on the folder `home`, and yield a descriptor of it.
+def check_wait(seconds: object) -> float:
+    """Return for how many seconds to wait for a lock.
 
     Raises:
-        FileNotFoundError: the folder does not exist.
+        ValueError: it is negative or not a number.
+
+    """
+    if isinstance(seconds, bool) or not isinstance(seconds, (int, float)) or math.isnan(seconds) or seconds < 0:
+        raise ValueError(
+            f"lock_timeout is {seconds!r}. It must be a number of seconds, at least 0; math.inf waits forever."
+        )
+    return seconds
+
+
+@scope
+def locked(home: Path, kind: Kind, wait: float = LONGEST_WAIT) -> Generator[int | None]:
+    """Hold the lock on the folder `home`, and yield a descriptor of it; None if it does not exist.
+
+    Raises:
         CannotLock: its file system does not support such locks.
+        LockTimeout: another holder did not release it within `wait` seconds.
 
     """
     while True:
-        with _forking:
-            fd = os.open(home, os.O_RDONLY | getattr(os, "O_DIRECTORY", 0))
-            _held.add(fd)
-        try:
-            _flock(fd, kind, home)
+        with opened_folder(home, before_close=_unlock) as fd:
+            if fd is not None:
+                _flock(fd, kind, home, wait)
             # While we waited, the folder may have been removed and recreated: this lock would guard nothing.
-            if os.path.samestat(os.fstat(fd), os.stat(home)):
+            if fd is None or _is_at(fd, home):
                 yield fd
                 return
-        finally:
-            _release(fd)
 
 
-def _flock(fd: int, kind: Kind, home: Path) -> None:
+def _is_at(fd: int, home: Path) -> bool:
+    try:
+        return os.path.samestat(os.fstat(fd), os.stat(home))
+    except FileNotFoundError:
+        return False
+
+
+def _unlock(fd: int) -> None:
+    # Closing alone is not enough: a child that was forked without our hook shares the lock through its copy.
+    # What cannot be locked cannot be unlocked either, and `_flock` has reported that.
+    with contextlib.suppress(OSError):
+        if fcntl is not None:
+            fcntl.flock(fd, fcntl.LOCK_UN)
+
+
+def _flock(fd: int, kind: Kind, home: Path, wait: float) -> None:
     if fcntl is None:
         raise CannotLock("file stores need flock, which this system does not have. Use a SQL or Redis store here.")
+    how = fcntl.LOCK_EX if kind is Kind.EXCLUSIVE else fcntl.LOCK_SH
+    waited, pause = 0.0, _FIRST_PAUSE
+    while not _try(fd, how | fcntl.LOCK_NB, home):
+        if waited >= wait:
+            raise _timeout(fd, home, wait)
+        time.sleep(pause)
+        waited += pause
+        pause = min(pause * 1.5, _LONGEST_PAUSE)
+
+
+def _try(fd: int, how: int, home: Path) -> bool:
     try:
-        fcntl.flock(fd, fcntl.LOCK_EX if kind is Kind.EXCLUSIVE else fcntl.LOCK_SH)
+        fcntl.flock(fd, how)
+    except BlockingIOError:
+        return False
     except OSError as error:
         if error.errno not in _NO_LOCKS:
             raise
@@ -71,28 +115,13 @@ def _flock(fd: int, kind: Kind, home: Path) -> None:
             "support flock on folders. Keep the store on a local disk, or use a SQL or Redis store",
             str(home),
         ) from error
+    return True
 
 
-def _release(fd: int) -> None:
-    if fd not in _held:  # this is a child, forked while its parent held the lock
-        return
-    # Closing alone is not enough: a child forked meanwhile shares the lock through its copy of fd.
-    # What cannot be locked cannot be unlocked either, and `_flock` has reported that.
-    with contextlib.suppress(OSError):
-        if fcntl is not None:
-            fcntl.flock(fd, fcntl.LOCK_UN)
-    _held.discard(fd)
-    os.close(fd)
-
-
-def _close_in_child() -> None:
-    """Close the copies of held locks that a fork made, or the child would hold them after its parent died."""
-    for fd in _held:
-        with contextlib.suppress(OSError):
-            os.close(fd)
-    _held.clear()
-    _forking.release()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(before=_forking.acquire, after_in_parent=_forking.release, after_in_child=_close_in_child)
+def _timeout(fd: int, home: Path, wait: float) -> LockTimeout:
+    return LockTimeout(
+        errno.ETIMEDOUT,
+        f"the folder is still locked after {wait:g} s. {holders(fd)}. Nothing was changed. Let that call finish or end "
+        "that process and try again, or open the store with a longer lock_timeout",
+        str(home),
+    )

@@ -1,62 +1,80 @@
 """The paused contract, in a folder.
 
-A paused run is `<id>.json`, a claimed one `<id>.inflight`, and `<id>.lease` says who claimed it and when. Claiming
-renames the first to the second, so at least one of them always exists. A lease is advice, never fsynced: if it is
-missing or unreadable, its claim counts as expired.
+A paused run is `<id>.json`, a claimed one `<id>.inflight`, and `<id>.lease` holds the token and the time of the claim.
+Claiming renames the first to the second, so at least one of them always exists. Its lease is on the disk before that,
+so the token and the time are as durable as the claim. A claim whose lease is missing or unreadable, such as one that a
+power cut interrupted or that a seed made, counts as expired, and no token matches it.
+
+A lease without a claim means nothing, and the next claim overwrites it in place. It is never unlinked together with its
+claim: a power cut could keep the claim and lose the lease. A run that is claimed again after it has paused again has
+its old claim and lease until the rename, and the new lease waits in `<id>.lease.next`.
 """
 
 from __future__ import annotations
 
 import builtins
+import contextlib
 import json
 import math
 import os
-import uuid
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, Unpack
 
 from pytest_wfstate.contracts.clock import now
 from pytest_wfstate.contracts.ids import check_id
-from pytest_wfstate.contracts.paused import PausedStore, PausedWorkflow, check_age
-from pytest_wfstate.errors import CorruptRecord
-from pytest_wfstate.stores.file.base import FileStore, parse
+from pytest_wfstate.contracts.paused import FencedPausedStore, PausedWorkflow, check_age
+from pytest_wfstate.errors import CorruptRecord, UnsafeFile
+from pytest_wfstate.stores.file.base import FileSettings, FileStore, load
 from pytest_wfstate.stores.file.folder import Durability, Folder, LockedFolder
 from pytest_wfstate.stores.file.names import is_shortened, only_id, stem
+from pytest_wfstate.stores.file.seeds import SeedNames, raw_stem
+from pytest_wfstate.stores.own_claims import OwnClaims
 
 PAUSED, INFLIGHT, LEASE = ".json", ".inflight", ".lease"
+NEXT_LEASE = LEASE + ".next"
 
 
-class FilePausedStore(FileStore, PausedStore):
+class FilePausedStore(FileStore, FencedPausedStore):
     """Keeps run `run-1` in `run-1.json` while it is paused, and in `run-1.inflight` while it is claimed."""
 
-    def __init__(self, directory: str | os.PathLike[str], durability: Durability = "power") -> None:
-        super().__init__(directory, durability)
-        self._claimed: dict[str, str] = {}  # the token of this handle's last claim of each run
+    contract = "paused"
+    seeds = SeedNames(raw_stem, PAUSED, INFLIGHT)
+
+    def __init__(
+        self, directory: str | os.PathLike[str], durability: Durability = "power", **settings: Unpack[FileSettings]
+    ) -> None:
+        super().__init__(directory, durability, **settings)
+        self._claims = OwnClaims()
 
     def save(self, paused: PausedWorkflow) -> None:
         paused = PausedWorkflow.checked(paused)
-        name = run_stem(paused.run_id) + PAUSED
-        with self._folder.exclusive() as held:
-            held.replace(name, paused.to_json(indent=2).encode())
+        run = run_stem(paused.run_id)
+        with self._folder.exclusive(paused.run_id) as held:
+            settle_lease(held, run)
+            held.replace(run + PAUSED, paused.to_json(indent=2).encode())
 
     def load(self, run_id: str) -> PausedWorkflow | None:
-        name = run_stem(run_id) + PAUSED
-        data = self._folder.read(name)
-        return None if data is None else parse(PausedWorkflow, data, self._folder.path(name), run_id)
+        return load(self._folder, PausedWorkflow, check_id("run id", run_id), PAUSED)
 
     def claim(self, run_id: str) -> PausedWorkflow | None:
         run = run_stem(run_id)
         if not self._folder.exists():
             return None
-        with self._folder.exclusive() as held:
+        with self._folder.exclusive(run_id) as held:
+            settle_lease(held, run)
             paused = self.load(run_id)  # read before it is moved: an unreadable record stays paused
             if paused is not None:
-                token = uuid.uuid4().hex  # a new one each time: workers forked from one handle do not share it
-                held.write(run + LEASE, _lease(token), durable=False)
+                token = self._claims.new_token()
+                write_lease(held, run, token)
                 held.rename(run + PAUSED, run + INFLIGHT)
-                self._claimed[run_id] = token
+                self._claims.made(run_id, token)
             held.sync()
+            settle_lease(held, run)
         return paused
+
+    def token(self, run_id: str) -> str:
+        run_stem(run_id)
+        return self._claims.token(run_id)
 
     def recover_orphaned(self, older_than: float | None = None) -> int:
         age = check_age(older_than)
@@ -64,47 +82,72 @@ class FilePausedStore(FileStore, PausedStore):
         if not self._folder.exists():
             return 0
         with self._folder.exclusive() as held:
+            held.adopt_all()
             orphans = [run for run in sorted(stems(held.names(), INFLIGHT)) if is_orphan(held, run, age)]
+            for run in orphans:
+                settle_lease(held, run)
             again = {run for run in orphans if held.exists(run + PAUSED)}
             if again:
                 # Whoever paused them again may have died before its fsync: the disk may hold nothing but the claim.
                 held.sync()
             for run in orphans:
                 if run in again:
-                    held.unlink(run + INFLIGHT, run + LEASE)
+                    held.unlink(run + INFLIGHT)
                 else:
                     held.rename(run + INFLIGHT, run + PAUSED)
-                    held.unlink(run + LEASE)
                     rearmed += 1
             held.sync()
         return rearmed
 
-    def complete(self, run_id: str) -> None:
+    def complete(self, run_id: str, token: str | None = None) -> bool | None:
         run = run_stem(run_id)
+        needed = self._claims.needed(run_id) if token is None else check_id("token", token)
+        ends = False
+        if self._folder.exists():
+            with self._folder.exclusive(run_id) as held:
+                settle_lease(held, run)
+                ends = held.exists(run + INFLIGHT) and (needed is None or lease_token(held, run) == needed)
+                if ends:
+                    drop_claim(held, run)
+                held.sync()
+                drop_lease(held, run)
+        self._claims.finished(run_id, token)
+        return None if token is None else ends
+
+    def renew(self, run_id: str, token: str) -> bool:
+        run = run_stem(run_id)
+        check_id("token", token)
         if not self._folder.exists():
-            return
-        with self._folder.exclusive() as held:
-            if run_id not in self._claimed or _read_lease(held, run).get("token") == self._claimed[run_id]:
-                held.unlink(run + INFLIGHT, run + LEASE)
-            held.sync()
+            return False
+        with self._folder.exclusive(run_id) as held:
+            settle_lease(held, run)
+            matches = held.exists(run + INFLIGHT) and lease_token(held, run) == token
+            if matches:
+                held.replace(run + LEASE, lease_of(token))
+            else:
+                held.sync()  # whoever took the run may have died before its fsync
+        return matches
 
     def remove(self, run_id: str) -> None:
         run = run_stem(run_id)
-        if not self._folder.exists():
-            return
-        with self._folder.exclusive() as held:
-            held.unlink(run + INFLIGHT, run + LEASE)
-            if held.exists(run + PAUSED):
-                # In one step a power cut could keep an old claim and lose the record, and recovery would re-arm that
-                # claim. Even if none is visible: whoever dropped it may have died before its fsync.
+        if self._folder.exists():
+            with self._folder.exclusive(run_id) as held:
+                settle_lease(held, run)
+                drop_claim(held, run)
+                if held.exists(run + PAUSED):
+                    # In one step a power cut could keep an old claim and lose the record, and recovery would re-arm
+                    # that claim. Even if none is visible: whoever dropped it may have died before its fsync.
+                    held.sync()
+                held.unlink(run + PAUSED + ".tmp", run + PAUSED)
                 held.sync()
-            held.unlink(run + PAUSED + ".tmp", run + PAUSED)
-            held.sync()
+                drop_lease(held, run)
+        self._claims.finished(run_id)
 
     def list(self) -> builtins.list[str]:
         with self._folder.shared() as names:
             ids = [_id(self._folder, run) for run in stems(names, PAUSED)]
-        return sorted(run_id for run_id in ids if run_id is not None)
+            foreign = self._folder.foreign_ids(names, PAUSED)
+        return sorted({*foreign, *(run_id for run_id in ids if run_id is not None)})
 
 
 def run_stem(run_id: str) -> str:
@@ -123,20 +166,59 @@ def _id(folder: Folder, run: str) -> str | None:
         return only_id(run)
     path = folder.path(run + PAUSED)
     try:
-        run_id = PausedWorkflow.from_json(path.read_bytes(), path).run_id
+        run_id = PausedWorkflow.from_json(folder.read(path.name) or b"", path).run_id
     except (CorruptRecord, OSError):
         return None
     return run_id if stem(run_id) == run else None
 
 
-def _lease(token: str) -> bytes:
+def lease_of(token: str) -> bytes:
+    """Return the content of a lease that begins now."""
     return json.dumps({"token": token, "claimed_at": now().timestamp()}).encode()
 
 
+def lease_token(held: LockedFolder, run: str) -> str | None:
+    """Return the token of a claim, if its lease can be read."""
+    token = _read_lease(held, run).get("token")
+    return token if isinstance(token, str) else None
+
+
+def write_lease(held: LockedFolder, run: str, token: str) -> None:
+    """Write the lease of a claim that is about to be made."""
+    if held.exists(run + INFLIGHT):
+        held.write(run + NEXT_LEASE, lease_of(token), durable=True)
+        held.sync()  # a claim without it would have the lease of the older one, and that one's token
+    else:
+        held.write(run + LEASE, lease_of(token), durable=True)
+
+
+def settle_lease(held: LockedFolder, run: str) -> None:
+    """Finish or undo a claim that replaced an older one and was interrupted: before its rename, or after it."""
+    if held.exists(run + NEXT_LEASE):
+        if held.exists(run + PAUSED):
+            held.unlink(run + NEXT_LEASE)
+        else:
+            held.rename(run + NEXT_LEASE, run + LEASE)
+            held.sync()  # before the run can pause again: the two could not be told apart then
+
+
+def drop_claim(held: LockedFolder, run: str) -> None:
+    """Remove a claim, if there is one, and its token in the same step."""
+    with contextlib.suppress(FileNotFoundError):
+        held.rename(run + INFLIGHT, run + LEASE)
+
+
+def drop_lease(held: LockedFolder, run: str) -> None:
+    """Remove the lease of a run that is gone. It need not be durable: without a claim a lease means nothing."""
+    if not held.exists(run + INFLIGHT) and not held.exists(run + PAUSED):
+        held.unlink(run + LEASE, run + LEASE + ".tmp")
+
+
 def _read_lease(held: LockedFolder, run: str) -> dict[str, Any]:
+    is_next = held.exists(run + NEXT_LEASE) and not held.exists(run + PAUSED)
     try:
-        lease = json.loads(held.folder.read(run + LEASE) or b"")
-    except (ValueError, RecursionError):
+        lease = json.loads(held.folder.read(run + (NEXT_LEASE if is_next else LEASE)) or b"")
+    except (ValueError, RecursionError, UnsafeFile):
         return {}
     return lease if isinstance(lease, dict) else {}
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from typing import Any, Self
+from typing import Any, Self, Unpack
 
 from pydantic import Field
 
@@ -12,7 +12,7 @@ from pytest_wfstate.contracts.ids import check_id
 from pytest_wfstate.contracts.records import Record, Text, left_out
 from pytest_wfstate.contracts.runs import RunStore, WorkflowExecutionState, WorkflowStepState, no_run
 from pytest_wfstate.stores.base import threaded
-from pytest_wfstate.stores.file.base import FileStore
+from pytest_wfstate.stores.file.base import FileSettings, FileStore
 from pytest_wfstate.stores.file.folder import Durability
 from pytest_wfstate.stores.file.journal import Journal
 
@@ -53,11 +53,16 @@ class _RunDocument(Record):
 class FileRunStore(FileStore, RunStore):
     """Keeps run `run-1` and its steps in `run-1.journal`."""
 
-    def __init__(self, directory: str | os.PathLike[str], durability: Durability = "power") -> None:
-        super().__init__(directory, durability)
+    contract = "runs"
+
+    def __init__(
+        self, directory: str | os.PathLike[str], durability: Durability = "power", **settings: Unpack[FileSettings]
+    ) -> None:
+        super().__init__(directory, durability, **settings)
         self._runs = Journal(self._folder, ".journal", _RunDocument)
 
     def close(self) -> None:
+        super().close()
         self._runs.forget()
 
     @threaded

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import builtins
 import os
-from typing import Self
+from typing import Self, Unpack
 
 from pydantic import Field
 
@@ -24,7 +24,7 @@ from pytest_wfstate.contracts.snapshots import (
     no_source,
 )
 from pytest_wfstate.stores.base import threaded
-from pytest_wfstate.stores.file.base import FileStore
+from pytest_wfstate.stores.file.base import FileSettings, FileStore
 from pytest_wfstate.stores.file.folder import Durability
 from pytest_wfstate.stores.file.journal import Journal
 
@@ -55,11 +55,16 @@ class _SnapshotsDocument(Record):
 class FileSnapshotStore(FileStore, SnapshotStore):
     """Keeps the snapshots of workflow `wf` and run `run-1` in `wf.run-1.journal`."""
 
-    def __init__(self, directory: str | os.PathLike[str], durability: Durability = "power") -> None:
-        super().__init__(directory, durability)
+    contract = "snapshots"
+
+    def __init__(
+        self, directory: str | os.PathLike[str], durability: Durability = "power", **settings: Unpack[FileSettings]
+    ) -> None:
+        super().__init__(directory, durability, **settings)
         self._runs = Journal(self._folder, ".journal", _SnapshotsDocument)
 
     def close(self) -> None:
+        super().close()
         self._runs.forget()
 
     @threaded

@@ -4,34 +4,39 @@ from __future__ import annotations
 
 import builtins
 import datetime
-from collections.abc import Iterable
+import uuid
+from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
 from pytest_wfstate.contracts.clock import Clock, now
 from pytest_wfstate.contracts.ids import check_id
-from pytest_wfstate.contracts.paused import PausedStore, PausedWorkflow, check_age
+from pytest_wfstate.contracts.paused import FencedPausedStore, PausedWorkflow, check_age, no_token
 from pytest_wfstate.stores.memory.base import MemoryStore
 
 
 class Claim(NamedTuple):
-    """A run in flight: its record, the handle that claimed it, and when."""
+    """A run in flight: its record, the handle that claimed it, when it did or renewed it, and its token."""
 
     record: str
     owner: object
     at: datetime.datetime
+    token: str | None = None
+    """None until it is asked for: before that nobody can have it."""
 
 
-class MemoryPausedStore(MemoryStore, PausedStore):
+class MemoryPausedStore(MemoryStore, FencedPausedStore):
     """Keeps paused runs in memory."""
 
-    def __init__(self, *, clock: Clock = now) -> None:
+    def __init__(self, *, clock: Clock = now, new_token: Callable[[], str] = lambda: uuid.uuid4().hex) -> None:
         super().__init__(clock=clock)
+        self._new_token = new_token
         self._paused: dict[str, str] = {}
         self._inflight: dict[str, Claim] = {}
 
     def _begin(self) -> None:
         self._owner = object()
         self._claimed: set[str] = set()
+        self._tokens: dict[str, str | None] = {}  # of claims that this handle has not finished
 
     def save(self, paused: PausedWorkflow) -> None:
         paused = PausedWorkflow.checked(paused)
@@ -53,7 +58,21 @@ class MemoryPausedStore(MemoryStore, PausedStore):
                 return None
             self._inflight[run_id] = Claim(text, self._owner, self._clock())
             self._claimed.add(run_id)
+            self._tokens[run_id] = None
         return PausedWorkflow.from_json(text, run_id)
+
+    def token(self, run_id: str) -> str:
+        check_id("run id", run_id)
+        with self._lock:
+            if run_id not in self._tokens:
+                raise no_token(run_id)
+            token = self._tokens[run_id]
+            if token is None:
+                token = self._tokens[run_id] = self._new_token()
+                claim = self._inflight.get(run_id)
+                if claim and claim.owner is self._owner:
+                    self._inflight[run_id] = claim._replace(token=token)
+            return token
 
     def recover_orphaned(self, older_than: float | None = None) -> int:
         return self.recover_some(list(self._inflight), older_than)
@@ -74,18 +93,43 @@ class MemoryPausedStore(MemoryStore, PausedStore):
                     rearmed += 1
         return rearmed
 
-    def complete(self, run_id: str) -> None:
+    def complete(self, run_id: str, token: str | None = None) -> bool | None:
         check_id("run id", run_id)
+        if token is not None:
+            return self._complete_with(run_id, check_id("token", token))
         with self._lock:
             claim = self._inflight.get(run_id)
             if claim and (claim.owner is self._owner or run_id not in self._claimed):
                 del self._inflight[run_id]
+            self._tokens.pop(run_id, None)
+        return None
+
+    def _complete_with(self, run_id: str, token: str) -> bool:
+        with self._lock:
+            claim = self._inflight.get(run_id)
+            matches = claim is not None and claim.token == token
+            if matches:
+                del self._inflight[run_id]
+            if self._tokens.get(run_id) == token:
+                del self._tokens[run_id]
+        return matches
+
+    def renew(self, run_id: str, token: str) -> bool:
+        check_id("run id", run_id)
+        check_id("token", token)
+        with self._lock:
+            claim = self._inflight.get(run_id)
+            if claim is None or claim.token != token:
+                return False
+            self._inflight[run_id] = claim._replace(at=self._clock())
+        return True
 
     def remove(self, run_id: str) -> None:
         check_id("run id", run_id)
         with self._lock:
             self._paused.pop(run_id, None)
             self._inflight.pop(run_id, None)
+            self._tokens.pop(run_id, None)
 
     def list(self) -> builtins.list[str]:
         with self._lock:

@@ -2,26 +2,26 @@
 
 from __future__ import annotations
 
-import importlib.util
+import contextlib
 import itertools
 import time
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TypeVar
 
-from pytest_wfstate.errors import CorruptRecord, LostConnection, MissingExtra
+from pytest_wfstate.errors import CorruptRecord, LostConnection
+from pytest_wfstate.stores.redis.connecting import check_client, own_client, place_of, redis_package
 from pytest_wfstate.stores.redis.lua_script import NOW, REMEMBERED, TOO_LATE, ChangeScript, Script
 from pytest_wfstate.stores.redis.settings import warn_once
 
 T = TypeVar("T")
 Argument = str | bytes | int
 
-_TIMEOUT = 5.0
-"""Seconds that the store's own client waits for a connection or an answer. Without it, a server whose machine is gone
-would block the client for ever."""
-
 _SLACK = 1.0
 """Seconds by which the clocks of client and server may drift apart while a receipt is kept."""
+
+_REPLICAS_WAIT = 4000
+"""Milliseconds to wait for replicas: less than a client waits for an answer."""
 
 # It must not stop while the machine sleeps, and frozen clocks in tests leave it alone.
 _CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
@@ -30,19 +30,22 @@ _CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 class RedisClient:
     """The store's own connection pool, made from a URL, or a client that the user passed in.
 
-    It is safe to use in threads and in forked processes: redis-py gives each its own connections.
+    It is safe to use in threads and in forked processes: redis-py gives each its own connections. A change is
+    acknowledged once `wait_replicas` replicas have it.
     """
 
-    def __init__(self, url_or_client: Any) -> None:
-        self._package = package = _redis()
-        self._lost = (package.ConnectionError, package.TimeoutError)
+    def __init__(self, url_or_client: Any, *, wait_replicas: int = 0) -> None:
+        self._package = package = redis_package()
         self._is_own = isinstance(url_or_client, str)
-        self._redis: Any = _own_client(package, url_or_client) if self._is_own else url_or_client
-        if not isinstance(self._redis, (package.Redis, package.RedisCluster)):
-            raise TypeError(
-                f"{url_or_client!r} is a {type(url_or_client).__name__}, neither a URL nor a blocking Redis client. "
-                "Pass the URL of a server, a redis.Redis or a redis.RedisCluster, not one of redis.asyncio."
-            )
+        self._redis: Any = own_client(package, url_or_client) if self._is_own else url_or_client
+        check_client(package, self._redis)
+        self._is_cluster = isinstance(self._redis, package.RedisCluster)
+        # A cluster's client follows keys that have moved, but not on a single connection.
+        moved = (package.exceptions.MovedError,) if self._is_cluster else ()
+        self._lost: tuple[type[Exception], ...] = (package.ConnectionError, package.TimeoutError, *moved)
+        self._wait_replicas = check_replicas(wait_replicas)
+        self._closed = 0
+        """How often it was closed."""
 
     def query(self, script: Script, keys: Sequence[str], args: Sequence[Argument] = ()) -> Any:
         """Run a script that changes nothing, and return its result, text as bytes.
@@ -57,19 +60,19 @@ class RedisClient:
         """Run a script that changes something exactly once, and return its result, text as bytes.
 
         Raises:
-            LostConnection: the server cannot be reached, or did not answer.
+            LostConnection: the server cannot be reached, or did not answer, or too few replicas confirmed the change.
             CorruptRecord: a key holds a value of the wrong type.
         """
         begin, attempts = _seconds(), itertools.count()
 
         def call() -> Any:
             deadline = self._deadline(keys[0], begin) if next(attempts) else ""
-            return self._run(change, keys, [*args, deadline])
+            return self._run_replicated(change, keys, [*args, deadline])
 
         return self._retry_once(call, keys[1], changes=True)
 
     def get(self, *command: str) -> Any:
-        """Run a command that only reads; its second word is the key."""
+        """Run a command that only reads, or that may be repeated; its second word is the key."""
         return self._retry_once(lambda: self._send(*command), command[1], changes=False)
 
     def sent_nothing(self, error: BaseException) -> bool:
@@ -77,22 +80,52 @@ class RedisClient:
         return self._is_unsent(error.__cause__ or error)
 
     def close(self) -> None:
-        """Close the connections, unless the client is the user's."""
-        if self._is_own:
-            self._redis.close()
+        """Close the connections, unless the client is the user's.
 
-    def _run(self, script: Script, keys: Sequence[str], args: Sequence[Argument]) -> Any:
+        One that another thread is using is closed when its call has returned: its change may have been made.
+        """
+        self._closed += 1
+        self._close_idle()
+
+    def _close_idle(self) -> None:
+        if self._is_own:
+            self._redis.connection_pool.disconnect(inuse_connections=False)
+
+    def _run_replicated(self, change: ChangeScript, keys: Sequence[str], args: Sequence[Argument]) -> Any:
+        if not self._wait_replicas:
+            return self._run(change, keys, args)
+        with self._one_connection(keys[0]) as client:  # WAIT is about the changes of its own connection
+            result = self._run(change, keys, args, client)
+            confirmed = self._send("WAIT", self._wait_replicas, _REPLICAS_WAIT, client=client)
+        if confirmed < self._wait_replicas:
+            raise LostConnection(
+                f"the Redis server{self._place()} has made the change on key {keys[1]!r}, but after "
+                f"{_REPLICAS_WAIT / 1000:g} s only {confirmed} of {self._wait_replicas} replicas have it. A failover "
+                "could undo it. Check its replicas, and whether the change is there, before you retry."
+            )
+        return result
+
+    @contextlib.contextmanager
+    def _one_connection(self, key: str) -> Iterator[Any]:
+        """Yield a client with a single connection, to the server that has the key."""
+        client = self._redis
+        if self._is_cluster:
+            client = client.get_redis_connection(client.get_node_from_key(key))
+        with client.client() as one:
+            yield one
+
+    def _run(self, script: Script, keys: Sequence[str], args: Sequence[Argument], client: Any = None) -> Any:
         rest = [len(keys), *keys, *args]
         try:
-            return self._send("EVALSHA", script.sha, *rest)
+            return self._send("EVALSHA", script.sha, *rest, client=client)
         except self._package.exceptions.NoScriptError:  # a server forgets scripts when it starts
-            return self._send("EVAL", script.text, *rest)
+            return self._send("EVAL", script.text, *rest, client=client)
 
-    def _send(self, command: str, *args: Argument) -> Any:
+    def _send(self, command: str, *args: Argument, client: Any = None) -> Any:
         # Bytes in both directions, whatever the user's client encodes and decodes: a record that is not text is then
         # reported as corrupt, not as a decoding error.
         encoded = [arg.encode() if isinstance(arg, str) else arg for arg in args]
-        return self._redis.execute_command(command, *encoded, NEVER_DECODE=True)
+        return (client or self._redis).execute_command(command, *encoded, NEVER_DECODE=True)
 
     def _deadline(self, key: str, begin: float) -> int:
         """Return the server time until which it still has the receipt of a call sent since `begin`."""
@@ -101,7 +134,15 @@ class RedisClient:
 
     def _retry_once(self, call: Callable[[], T], key: str, *, changes: bool) -> T:
         """Make a call, and retry it once if the connection was lost."""
-        self._warn_once()
+        closed = self._closed
+        try:
+            self._warn_once()
+            return self._attempts(call, key, changes=changes)
+        finally:
+            if self._closed != closed:
+                self._close_idle()
+
+    def _attempts(self, call: Callable[[], T], key: str, *, changes: bool) -> T:
         lost: list[Exception] = []
         while len(lost) < 2:
             try:
@@ -109,16 +150,20 @@ class RedisClient:
             except self._lost as error:
                 if isinstance(error, self._package.AuthenticationError) and not lost:
                     raise
+                if isinstance(error, self._package.exceptions.MovedError):
+                    self._redis.nodes_manager.initialize()
                 lost.append(error)
             except self._package.ResponseError as error:
                 if "WRONGTYPE" in str(error):
                     raise CorruptRecord(f"Redis key {key!r}", f"the server reports {error}") from error
-                if TOO_LATE not in str(error):
+                if TOO_LATE in str(error):
+                    break
+                if not lost:
                     raise
-                break
+                lost.append(error)  # the server refuses the retry, by BUSY for instance; the first may have been made
         # Of two errors, report the one whose call may have been sent.
         cause = next((error for error in lost if not self._is_unsent(error)), lost[-1])
-        raise self._lost_in(key, cause, changes=changes) from cause
+        raise self._lost_in(key, cause, lost[-1], changes=changes) from cause
 
     def _is_unsent(self, error: BaseException) -> bool:
         """Whether a call failed because it got no connection, from the pool or to the server.
@@ -127,9 +172,9 @@ class RedisClient:
         """
         frames = traceback.walk_tb(error.__traceback__)
         not_connected = any(frame.f_code.co_name == "get_connection" for frame, _ in frames)
-        return not_connected and not isinstance(self._redis, self._package.RedisCluster)
+        return not_connected and not self._is_cluster
 
-    def _lost_in(self, key: str, error: Exception, *, changes: bool) -> LostConnection:
+    def _lost_in(self, key: str, error: Exception, last: Exception, *, changes: bool) -> LostConnection:
         problem = f"the connection to the Redis server{self._place()} was lost, and a retry failed"
         advice = "The call only reads. Retry when the server can be reached."
         if self._is_unsent(error):
@@ -138,45 +183,26 @@ class RedisClient:
         elif changes:
             advice = "The change may or may not have been made. Check whether it is there before you retry."
         reason = str(error).rstrip(".")
+        if isinstance(last, self._package.ResponseError):
+            reason += f", and the server refused the retry: {last}".rstrip(".")
         return LostConnection(f"{problem}: {reason}. The call was on key {key!r}. {advice}")
 
     def _warn_once(self) -> None:
         warn_once(self._package, self._redis, self._place())
 
     def _place(self) -> str:
-        known = getattr(getattr(self._redis, "connection_pool", None), "connection_kwargs", {})
-        place = known.get("path") or (known.get("host") and f"{known['host']}:{known.get('port')}")
-        return f" at {place}" if place else ""  # a cluster has many servers, and Sentinel looks the server up
+        return place_of(self._redis)
 
 
-def _redis() -> Any:
-    try:
-        import redis
-    except ImportError as error:
-        raise MissingExtra(
-            "Redis stores need the package redis, which is not installed: Python found no package of that name. "
-            "Install it with: pip install 'pytest-wfstate[redis]'"
-        ) from error
-    return redis
+def check_replicas(number: Any) -> int:
+    """Return `number` if a change can wait for that many replicas.
 
-
-def _own_client(package: Any, url: str) -> Any:
-    """Make a client that neither retries by itself nor announces its name and version first.
-
-    Each thread that is in a call has a connection, however many there are. Settings in the URL take precedence.
+    Raises:
+        ValueError: it is not a whole number from 0.
     """
-    from redis.backoff import NoBackoff
-    from redis.retry import Retry
-
-    named = ("driver_info",) if importlib.util.find_spec("redis.driver_info") else ("lib_name", "lib_version")
-    return package.Redis.from_url(
-        url,
-        retry=Retry(NoBackoff(), 0),
-        socket_timeout=_TIMEOUT,
-        socket_connect_timeout=_TIMEOUT,
-        max_connections=2**31,
-        **dict.fromkeys(named),
-    )
+    if isinstance(number, bool) or not isinstance(number, int) or number < 0:
+        raise ValueError(f"wait_replicas is {number!r}. It must be a whole number of replicas, 0 for none.")
+    return number
 
 
 def _seconds() -> float:

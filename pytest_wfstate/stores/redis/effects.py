@@ -6,6 +6,9 @@ So a mark adds an element to each, and costs the same however many there are.
 from __future__ import annotations
 
 import json
+import uuid
+from collections.abc import Iterator
+from typing import Any
 
 from pytest_wfstate.contracts.clock import seconds
 from pytest_wfstate.contracts.effects import EffectStore, SideEffectRecord, WorkflowCheckpoint, check_effect
@@ -20,6 +23,10 @@ from pytest_wfstate.stores.redis.lua_script import ChangeScript, Script
 # knows that it is readable; and the two fields that marks change.
 _PARTS = ("", ":log", ":done")
 
+_BATCH = 1000  # texts in one script, at most
+_BATCH_LENGTH = 200_000  # characters in one script, unless one text is longer
+_STAGED = 60_000  # milliseconds for which the server keeps batches: a client sends many in that time
+
 _LOAD = Script("""
 if redis.call('EXISTS', unpack(KEYS)) == 0 then
     return false
@@ -28,16 +35,47 @@ local head = redis.call('HMGET', KEYS[1], 'checkpoint', 'fingerprint', 'step_ind
 return {head[1], head[2], head[3], head[4], redis.call('LRANGE', KEYS[2], 0, -1), redis.call('SMEMBERS', KEYS[3])}
 """)
 
-_SAVE = ChangeScript("""
-    local checkpoint, step_index, updated_at, log, ids = unpack(ARGV)
-    redis.call('DEL', KEYS[2], KEYS[3], KEYS[4])
-    redis.call('HSET', KEYS[2], 'checkpoint', checkpoint, 'fingerprint', redis.sha1hex(checkpoint))
-    redis.call('HSET', KEYS[2], 'step_index', step_index, 'updated_at', updated_at)
+_PUT_PARTS = """
     for _, effect in ipairs(cjson.decode(log)) do
         redis.call('RPUSH', KEYS[3], effect)
     end
     for _, id in ipairs(cjson.decode(ids)) do
         redis.call('SADD', KEYS[4], id)
+    end
+"""
+
+_PUT_HEAD = """
+    redis.call('UNLINK', KEYS[2], KEYS[3], KEYS[4])
+    redis.call('HSET', KEYS[2], 'checkpoint', checkpoint, 'fingerprint', redis.sha1hex(checkpoint))
+    redis.call('HSET', KEYS[2], 'step_index', step_index, 'updated_at', updated_at)
+"""
+
+_SAVE = ChangeScript(f"""
+    local checkpoint, step_index, updated_at, log, ids = unpack(ARGV)
+{_PUT_HEAD}{_PUT_PARTS}
+    return 'saved'
+""")
+
+# A large checkpoint comes in several batches, so that the server answers others in between: log and ids go to keys of
+# their own first, which expire if their client dies. Only the last script changes the checkpoint.
+_STAGE = ChangeScript(f"""
+    local log, ids, expiry = unpack(ARGV)
+{_PUT_PARTS}
+    redis.call('PEXPIRE', KEYS[3], expiry)
+    redis.call('PEXPIRE', KEYS[4], expiry)
+    return 'staged'
+""")
+
+_SAVE_STAGED = ChangeScript(f"""
+    local checkpoint, step_index, updated_at, effects, ids = unpack(ARGV)
+    if redis.call('LLEN', KEYS[5]) ~= tonumber(effects) or redis.call('SCARD', KEYS[6]) ~= tonumber(ids) then
+        return 'expired'
+    end
+{_PUT_HEAD}
+    for staged = 5, 6 do
+        if redis.call('PERSIST', KEYS[staged]) == 1 then
+            redis.call('RENAME', KEYS[staged], KEYS[staged - 2])
+        end
     end
     return 'saved'
 """)
@@ -65,7 +103,7 @@ _MARK = ChangeScript("""
 """)
 
 _DELETE = ChangeScript("""
-    return redis.call('DEL', KEYS[2], KEYS[3], KEYS[4]) > 0 and 'deleted'
+    return redis.call('UNLINK', KEYS[2], KEYS[3], KEYS[4]) > 0 and 'deleted'
 """)
 
 
@@ -80,8 +118,20 @@ class RedisEffectStore(RedisStore, EffectStore):
         home = self._home(check_id("task id", checkpoint.task_id))
         log = [effect.to_json() for effect in checkpoint.side_effects_log]
         ids = list(checkpoint.completed_tool_ids)
-        numbers: list[Argument] = [checkpoint.step_index, checkpoint.updated_at]
-        self._change(_SAVE, home, *_PARTS, args=[_bare(checkpoint), *numbers, _texts(log), _texts(ids)])
+        head: list[Argument] = [_bare(checkpoint), checkpoint.step_index, checkpoint.updated_at]
+        if len(log) + len(ids) <= _BATCH and sum(map(len, log)) + sum(map(len, ids)) <= _BATCH_LENGTH:
+            self._change(_SAVE, home, *_PARTS, args=[*head, _texts(log), _texts(ids)])
+        else:
+            while self._save_in_batches(home, head, log, ids) == b"expired":
+                pass
+
+    def _save_in_batches(self, home: str, head: list[Argument], log: list[str], ids: list[str]) -> Any:
+        staged = [f":staged:{uuid.uuid4().hex}{part}" for part in _PARTS]
+        for batch in _batches(log):
+            self._change(_STAGE, home, *staged, args=[_texts(batch), "[]", _STAGED])
+        for batch in _batches(ids):
+            self._change(_STAGE, home, *staged, args=["[]", _texts(batch), _STAGED])
+        return self._change(_SAVE_STAGED, home, *_PARTS, *staged[1:], args=[*head, len(log), len(ids)])
 
     @threaded
     def load_checkpoint(self, task_id: str) -> WorkflowCheckpoint | None:
@@ -125,6 +175,20 @@ class RedisEffectStore(RedisStore, EffectStore):
 def _bare(checkpoint: WorkflowCheckpoint) -> str:
     """Return a checkpoint as JSON, without the parts that have keys of their own."""
     return checkpoint.model_copy(update={"completed_tool_ids": set(), "side_effects_log": []}).to_json()
+
+
+def _batches(texts: list[str]) -> Iterator[list[str]]:
+    """Divide texts into batches that are small, except for a text that alone is large."""
+    batch: list[str] = []
+    length = 0
+    for text in texts:
+        if batch and (len(batch) == _BATCH or length + len(text) > _BATCH_LENGTH):
+            yield batch
+            batch, length = [], 0
+        batch.append(text)
+        length += len(text)
+    if batch:
+        yield batch
 
 
 def _texts(texts: list[str]) -> str:

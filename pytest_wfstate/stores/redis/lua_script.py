@@ -22,11 +22,15 @@ end
 # an empty one: otherwise the first request, if it is delayed past the second, could find something to change, such as
 # a record saved in between.
 #
+# A request that finds the receipt changes its expiry: then a WAIT on the same connection waits until the replicas have
+# what precedes that, too.
+#
 # The second request says when that receipt expires. After that it is refused, however long it was on its way or its
 # worker was suspended before sending it: the first may have been made, and its receipt be gone.
 _ONCE = """{milliseconds}
 local receipt = redis.call('GET', KEYS[1])
 if receipt then
+    redis.call('PEXPIRE', KEYS[1], {remembered})
     return receipt ~= '' and receipt
 end
 local deadline = tonumber(ARGV[#ARGV])

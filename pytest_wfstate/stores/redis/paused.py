@@ -1,4 +1,4 @@
-"""The paused contract, on Redis: three hashes, for paused runs, for runs in flight, and for their owners.
+"""The paused contract, on Redis: three hashes, for paused runs, for runs in flight, and for the tokens of their claims.
 
 A hash lists its own fields, so there is no index that could disagree with it.
 """
@@ -7,13 +7,12 @@ from __future__ import annotations
 
 import builtins
 import datetime
-import os
-import uuid
 from typing import TYPE_CHECKING
 
 from pytest_wfstate.contracts.clock import Clock, now
 from pytest_wfstate.contracts.ids import check_id
-from pytest_wfstate.contracts.paused import PausedStore, PausedWorkflow, check_age
+from pytest_wfstate.contracts.paused import FencedPausedStore, PausedWorkflow, check_age
+from pytest_wfstate.stores.own_claims import OwnClaims
 from pytest_wfstate.stores.redis.base import RedisStore, fingerprint, parsed, place
 from pytest_wfstate.stores.redis.client import Argument
 from pytest_wfstate.stores.redis.lua_script import ChangeScript
@@ -66,16 +65,28 @@ _RECOVER = ChangeScript("""
     return dropped > 0 and tostring(rearmed)
 """)
 
-# A caller that never claimed the run, and so names no owner, is a restarted worker that finishes up.
-_COMPLETE = ChangeScript("""
-    local run, owner = ARGV[1], ARGV[2]
+# Of the claim only its token is compared. A caller that names none never claimed the run: it is a restarted worker that
+# finishes up.
+_HAS_TOKEN = """
+    local run, token = ARGV[1], ARGV[2]
     local claim = redis.call('HGET', KEYS[3], run)
-    if owner ~= '' and not (claim and string.match(claim, '^%w+') == owner) then
+    if token ~= '' and not (claim and string.match(claim, '^(.*) ') == token) then
         return false
     end
+"""
+
+_COMPLETE = ChangeScript(f"""{_HAS_TOKEN}
     local found = redis.call('HDEL', KEYS[2], run)
     redis.call('HDEL', KEYS[3], run)
     return found == 1 and 'completed'
+""")
+
+_RENEW = ChangeScript(f"""{_HAS_TOKEN}
+    if redis.call('HEXISTS', KEYS[2], run) == 0 then
+        return false
+    end
+    redis.call('HSET', KEYS[3], run, token .. ' ' .. ARGV[3])
+    return 'renewed'
 """)
 
 _REMOVE = ChangeScript("""
@@ -91,7 +102,7 @@ _REMOVE = ChangeScript("""
 _PAUSED, _INFLIGHT, _CLAIMS = ":paused", ":inflight", ":claims"
 
 
-class RedisPausedStore(RedisStore, PausedStore):
+class RedisPausedStore(RedisStore, FencedPausedStore):
     """Keeps run `run-1` in the hash `{wfstate:paused}:paused`, and while it is claimed in `{wfstate:paused}:inflight`.
 
     All keys share one hash tag, so they are on one node of a cluster: use several prefixes to use several nodes.
@@ -100,12 +111,16 @@ class RedisPausedStore(RedisStore, PausedStore):
     contract = "paused"
 
     def __init__(
-        self, url_or_client: str | redis.Redis | redis.RedisCluster, prefix: str = "wfstate", *, clock: Clock = now
+        self,
+        url_or_client: str | redis.Redis | redis.RedisCluster,
+        prefix: str = "wfstate",
+        *,
+        wait_replicas: int = 0,
+        clock: Clock = now,
     ) -> None:
-        super().__init__(url_or_client, prefix, clock=clock)
         self._base = f"{{{prefix}:paused}}"
-        self._handle = uuid.uuid4().hex
-        self._claimed: dict[str, str] = {}  # the owner under which this handle claimed each run, or may have
+        super().__init__(url_or_client, prefix, wait_replicas=wait_replicas, clock=clock)
+        self._claims = OwnClaims()
 
     def save(self, paused: PausedWorkflow) -> None:
         paused = PausedWorkflow.checked(paused)
@@ -123,38 +138,52 @@ class RedisPausedStore(RedisStore, PausedStore):
                 return paused
         return None
 
+    def token(self, run_id: str) -> str:
+        return self._claims.token(check_id("run id", run_id))
+
     def recover_orphaned(self, older_than: float | None = None) -> int:
         age = max(-_LONG, min(_LONG, check_age(older_than)))
         args: list[Argument] = [self._microseconds(), repr(float(age))]
         return int(self._change(_RECOVER, self._base, _PAUSED, _INFLIGHT, _CLAIMS, args=args) or 0)
 
-    def complete(self, run_id: str) -> None:
+    def complete(self, run_id: str, token: str | None = None) -> bool | None:
         check_id("run id", run_id)
-        self._change(_COMPLETE, self._base, _INFLIGHT, _CLAIMS, args=[run_id, self._claimed.get(run_id, "")])
+        needed = (self._claims.needed(run_id) or "") if token is None else check_id("token", token)
+        ended = self._change(_COMPLETE, self._base, _INFLIGHT, _CLAIMS, args=[run_id, needed])
+        self._claims.finished(run_id, token)
+        return None if token is None else bool(ended)
+
+    def renew(self, run_id: str, token: str) -> bool:
+        args: list[Argument] = [check_id("run id", run_id), check_id("token", token), self._microseconds()]
+        return bool(self._change(_RENEW, self._base, _INFLIGHT, _CLAIMS, args=args))
 
     def remove(self, run_id: str) -> None:
         check_id("run id", run_id)
         self._change(_REMOVE, self._base, _PAUSED, _INFLIGHT, _CLAIMS, args=[run_id])
+        self._claims.finished(run_id)
 
     def list(self) -> builtins.list[str]:
-        return sorted(run_id.decode(errors="replace") for run_id in self._client.get("HKEYS", self._base + _PAUSED))
+        return sorted(run_id.decode(errors="replace") for run_id in self._get("HKEYS", self._base + _PAUSED))
+
+    def _marker(self) -> str:
+        return f"{self._base}:format"
 
     def _take(self, run_id: str, read: str) -> bool:
         """Claim the run if its record is still the one that was read."""
-        owner = f"{self._handle}x{os.getpid()}"  # workers forked from one handle are not the same owner
-        args = [run_id, read, f"{owner} {self._microseconds()}"]
+        token = self._claims.new_token()
+        args = [run_id, read, f"{token} {self._microseconds()}"]
         try:
             claimed = self._change(_CLAIM, self._base, _PAUSED, _INFLIGHT, _CLAIMS, args=args)
         except BaseException as error:
             if not self._client.sent_nothing(error):
-                self._claimed[run_id] = owner  # it may be ours, and we must not free another's claim
+                self._claims.made(run_id, token)  # it may be ours, and we must not free another's claim
             raise
         if claimed:
-            self._claimed[run_id] = owner
+            self._claims.made(run_id, token)
         return bool(claimed)
 
     def _read(self, run_id: str) -> bytes | None:
-        data: bytes | None = self._client.get("HGET", self._base + _PAUSED, check_id("run id", run_id))
+        data: bytes | None = self._get("HGET", self._base + _PAUSED, check_id("run id", run_id))
         return data
 
     def _parsed(self, data: bytes, run_id: str) -> PausedWorkflow:

@@ -28,7 +28,7 @@ class RedisResumeStore(RedisStore, ResumeStore):
 
     def load(self, run_id: str) -> ResumePoint | None:
         key = self._key(run_id)
-        data = self._client.get("GET", key)
+        data = self._get("GET", key)
         return None if data is None else parsed(ResumePoint, data, place(key), run_id=run_id)
 
     def delete(self, run_id: str) -> None:

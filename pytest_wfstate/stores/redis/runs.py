@@ -32,7 +32,7 @@ _REPLACE = ChangeScript("""
 """)
 
 _DELETE = ChangeScript("""
-    return redis.call('DEL', KEYS[2], KEYS[3], KEYS[4]) > 0 and 'deleted'
+    return redis.call('UNLINK', KEYS[2], KEYS[3], KEYS[4]) > 0 and 'deleted'
 """)
 
 _UPSERT = ChangeScript("""
@@ -87,7 +87,7 @@ class RedisRunStore(RedisStore, RunStore):
     @threaded
     def get_step(self, run_task_id: str, step_id: str) -> WorkflowStepState | None:
         key = self._of(run_task_id) + _STEPS
-        data = self._client.get("HGET", key, check_id("step id", step_id))
+        data = self._get("HGET", key, check_id("step id", step_id))
         return None if data is None else _step(data, key, step_id)
 
     @threaded
@@ -103,7 +103,7 @@ class RedisRunStore(RedisStore, RunStore):
         return self._home(check_id("run id", run_task_id))
 
     def _read(self, run_task_id: str) -> bytes | None:
-        data: bytes | None = self._client.get("GET", self._of(run_task_id))
+        data: bytes | None = self._get("GET", self._of(run_task_id))
         return data
 
     def _parsed(self, data: bytes, run_task_id: str) -> WorkflowExecutionState:

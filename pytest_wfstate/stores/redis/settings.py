@@ -21,7 +21,7 @@ _STORES = "pytest_wfstate.stores."
 
 
 class NotDurable(UserWarning):
-    """The server of a store keeps nothing on disk, or evicts keys when its memory is full."""
+    """The server of a store keeps nothing on disk, or only snapshots, or evicts keys when its memory is full."""
 
     __module__ = "pytest_wfstate"
 
@@ -62,10 +62,13 @@ def _disk_problems(package: Any, server: Any) -> Iterator[str]:
         settings = {name: _setting(server, name) for name in ("appendonly", "save")}
     except package.ResponseError:
         return
-    if settings == {"appendonly": "no", "save": ""}:
+    if settings["appendonly"] == "no":
+        what = "only snapshots on disk: when it stops, everything since the last one is lost"
+        if not settings["save"]:
+            what = "nothing on disk: when it stops, everything in this store is lost"
         yield (
-            "keeps nothing on disk: when it stops, everything in this store is lost. Its setting appendonly is 'no' "
-            "and save is ''. Set appendonly to 'yes' and appendfsync to 'always'."
+            f"keeps {what}. Its setting appendonly is 'no' and save is {settings['save']!r}. "
+            "Set appendonly to 'yes' and appendfsync to 'always'."
         )
 
 

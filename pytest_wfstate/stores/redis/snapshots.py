@@ -1,4 +1,6 @@
-"""The snapshots contract, on Redis: a hash of a run's snapshots, and their super-steps in order.
+"""The snapshots contract, on Redis: a hash of a run's snapshots, one of their times, and their super-steps in order.
+
+A listing reads the times alone: it costs the same however large the snapshots are.
 
 A super-step is written with 20 digits, the most it can have, so that as text it sorts as a number does: the scores of
 a sorted set are exact only up to 2**53.
@@ -27,12 +29,15 @@ from pytest_wfstate.stores.base import threaded
 from pytest_wfstate.stores.redis.base import RedisStore, parsed, place
 from pytest_wfstate.stores.redis.lua_script import ChangeScript, Script
 
-_SNAPSHOTS, _ORDER = "", ":order"
+_SNAPSHOTS, _ORDER, _TIMES = "", ":order", ":times"
 
 _SAVE = ChangeScript("""
+    local step, snapshot, time = unpack(ARGV)
     redis.call('ZCARD', KEYS[3])
-    redis.call('HSET', KEYS[2], ARGV[1], ARGV[2])
-    redis.call('ZADD', KEYS[3], 0, ARGV[1])
+    redis.call('HLEN', KEYS[4])
+    redis.call('HSET', KEYS[2], step, snapshot)
+    redis.call('ZADD', KEYS[3], 0, step)
+    redis.call('HSET', KEYS[4], step, time)
     return 'saved'
 """)
 
@@ -70,8 +75,8 @@ class RedisSnapshotStore(RedisStore, SnapshotStore):
     @threaded
     def list(self, workflow_id: str, run_id: RunId) -> builtins.list[CheckpointMeta]:
         home = self._of(workflow_id, run_id)
-        snapshots = self._client.get("HGETALL", home)
-        return [_snapshot(snapshots[step], home, workflow_id, run_id, step).meta() for step in sorted(snapshots)]
+        times = self._get("HGETALL", home + _TIMES)
+        return [_meta(times[step], home + _TIMES, workflow_id, run_id, step) for step in sorted(times)]
 
     @threaded
     def fork(self, source: CheckpointKey, edits: Edits = ()) -> RunId:
@@ -89,17 +94,25 @@ class RedisSnapshotStore(RedisStore, SnapshotStore):
 
     def _load(self, key: CheckpointKey) -> Snapshot | None:
         home, step = self._of(key.workflow_id, key.run_id), _digits(key.super_step)
-        data = self._client.get("HGET", home, step)
+        data = self._get("HGET", home, step)
         return None if data is None else _snapshot(data, home, key.workflow_id, key.run_id, step.encode())
 
     def _save(self, snapshot: Snapshot) -> None:
         key = snapshot.key
-        args = [_digits(key.super_step), snapshot.to_json()]
-        self._change(_SAVE, self._of(key.workflow_id, key.run_id), _SNAPSHOTS, _ORDER, args=args)
+        args = [_digits(key.super_step), snapshot.to_json(), str(snapshot.timestamp_ms)]
+        self._change(_SAVE, self._of(key.workflow_id, key.run_id), _SNAPSHOTS, _ORDER, _TIMES, args=args)
 
 
 def _digits(super_step: int) -> str:
     return f"{super_step:020}"
+
+
+def _meta(time: bytes, key: str, workflow_id: str, run_id: RunId, step: bytes) -> CheckpointMeta:
+    try:
+        return CheckpointMeta(workflow_id=workflow_id, run_id=run_id, super_step=int(step), timestamp_ms=int(time))
+    except ValueError as error:
+        where = place(key, step.decode(errors="replace"))
+        raise CorruptRecord(where, f"it is {time!r}, not a number of milliseconds") from error
 
 
 def _snapshot(data: bytes, home: str, workflow_id: str, run_id: RunId, step: bytes) -> Snapshot:

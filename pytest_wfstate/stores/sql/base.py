@@ -11,7 +11,7 @@ from sqlalchemy import URL, ClauseElement, Engine, Table
 from pytest_wfstate.contracts.clock import Clock, now
 from pytest_wfstate.contracts.records import Record
 from pytest_wfstate.errors import CorruptRecord
-from pytest_wfstate.stores.base import Store, in_thread
+from pytest_wfstate.stores.base import Store
 from pytest_wfstate.stores.sql.database import Database
 from pytest_wfstate.stores.sql.dialects import Dialect
 from pytest_wfstate.stores.sql.rows import Row
@@ -29,7 +29,7 @@ class Statements:
 
     def __init__(self, prefix: str, dialect: type[Dialect]) -> None:
         self.schema = Schema(self.contract, prefix, dialect)
-        self._writer = dialect.writer
+        self._dialect = dialect
         self._begin(dialect.insert)
 
     def _begin(self, insert: Callable[..., Any]) -> None:
@@ -37,7 +37,10 @@ class Statements:
         raise NotImplementedError
 
     def _statement(self, built: ClauseElement) -> Statement:
-        return Statement(built, self._writer)
+        return Statement(built, self._dialect.writer)
+
+    def _insert_many(self, table: Table) -> Statement:
+        return self._statement(self._dialect.insert_many(table))
 
     @classmethod
     @functools.lru_cache(maxsize=64)
@@ -50,14 +53,17 @@ class SqlStore(Store, Generic[S]):
     """A store in a database: `where` is a URL or a SQLAlchemy engine; the names of its tables begin with `prefix`.
 
     Stores of several contracts may share a database and a prefix. `close()` does not dispose of an engine that was
-    passed in. `clock` stands in for the time of day.
+    passed in. `clock` stands in for the time of day. `mode` are the permissions of a SQLite file that the store
+    creates, by default 0o600; those of a new folder follow from it.
     """
 
     statements: type[S]
 
-    def __init__(self, where: str | URL | Engine, *, prefix: str = "wfstate", clock: Clock = now) -> None:
+    def __init__(
+        self, where: str | URL | Engine, *, prefix: str = "wfstate", clock: Clock = now, mode: int | None = None
+    ) -> None:
         self._clock = clock
-        self._database = Database(where)
+        self._database = Database(where, mode)
         self._sql = self.statements.built(check_prefix(prefix), type(self._database.dialect))
         self._database.needs(self._sql.schema)
 
@@ -74,10 +80,11 @@ class SqlStore(Store, Generic[S]):
         self._database.drop(self._sql.schema)
 
     def close(self) -> None:
+        super().close()
         self._database.close()
 
     async def __aexit__(self, *_: object) -> None:
-        await in_thread(self.close)  # SQLite tidies up when its last connection is closed
+        await self._threads.run(self.close)  # SQLite tidies up when its last connection is closed
 
 
 def parse(kind: type[R], text: Any, table: Table, row: Row, row_of: Callable[[R], Row] = lambda _: {}) -> R:

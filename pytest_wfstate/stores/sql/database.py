@@ -1,24 +1,28 @@
 """A database: atomic transactions. Lost connections are retried once when that is safe, and reported otherwise.
 
-A transaction whose connection is lost before COMMIT was sent has changed nothing, so it is retried. If the connection
-is lost during COMMIT, the outcome is unknown. A retry could undo what another worker did meanwhile, so the loss is
-reported. Creating tables twice is harmless.
+A call that only reads is retried. So is a change whose connection turns out to be closed before anything was sent, and
+one that the database itself has rolled back. A change is one message to a server: if the connection is lost after it
+was sent, the outcome is unknown. A retry could undo what another worker did meanwhile, so the loss is reported.
+Creating tables twice is harmless.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 from sqlalchemy import URL, Engine
 from sqlalchemy.exc import DBAPIError
 
 from pytest_wfstate.errors import LostConnection
-from pytest_wfstate.stores.sql.connections import BorrowedConnection, Connections, said
-from pytest_wfstate.stores.sql.dialects import dialect_of
+from pytest_wfstate.stores.sql import calls
+from pytest_wfstate.stores.sql.calls import Call
+from pytest_wfstate.stores.sql.connections import Connections
+from pytest_wfstate.stores.sql.dialects import Dialect
 from pytest_wfstate.stores.sql.schema import Schema
-from pytest_wfstate.stores.sql.sqlalchemy_engine import open_engine, shown
-from pytest_wfstate.stores.sql.statements import Statement, StatementResult, Transaction, Values
+from pytest_wfstate.stores.sql.sqlalchemy_engine import open_engine, said, shown
+from pytest_wfstate.stores.sql.sqlite_file import DEFAULT_MODE, check_mode
+from pytest_wfstate.stores.sql.statements import Change, Statement, StatementResult, Transaction, Values
 
 T = TypeVar("T")
 Work = Callable[[Transaction], T]
@@ -31,10 +35,10 @@ _ROLLED_BACK = {"40001", "40P01"}  # serialization_failure, deadlock_detected
 class Database:
     """The tables of one store, in a database."""
 
-    def __init__(self, where: str | URL | Engine) -> None:
+    def __init__(self, where: str | URL | Engine, mode: int | None = None) -> None:
         engine, is_own = open_engine(where)
         self.engine = engine
-        self.dialect = dialect_of(engine)
+        self.dialect = _dialect_of(engine, mode)
         self._connections = Connections(engine, self.dialect, keeps=is_own)
         self._schema: Schema | None = None
         self._is_made = False  # as far as this handle knows
@@ -49,18 +53,16 @@ class Database:
     def drop(self, schema: Schema) -> None:
         """Drop these tables with everything in them."""
         self.dialect.prepare()
-        self._retry_once(lambda: self._change_once(lambda transaction: schema.drop(transaction, str(self)), _SCHEMA))
+        self._retry_once(lambda: self._drop_once(schema))
         self.needs(schema)
 
     def ask(self, statement: Statement, values: Values) -> StatementResult:
         """Execute one statement that only reads: it sees one moment of the database, and needs no transaction."""
-        return self._on_tables(lambda: self._read_once(lambda transaction: transaction.execute(statement, values)))
+        return self._on_tables(
+            lambda: self._run(lambda transaction: transaction.execute(statement, values), writes=False)
+        )
 
-    def read(self, work: Work[T]) -> T:
-        """Do work that only reads, and sees one moment of the database."""
-        return self._on_tables(lambda: self._read_once(lambda transaction: self._in_one_moment(transaction, work)))
-
-    def change(self, statement: Statement, values: Values) -> None:
+    def change(self, statement: Statement, values: Values) -> StatementResult:
         """Execute one statement that changes something, atomically.
 
         Raises:
@@ -68,24 +70,29 @@ class Database:
 
         """
         if not self.dialect.autocommit_is_atomic:
-            self.write(lambda transaction: transaction.execute(statement, values))
-            return
-        self._on_tables(lambda: self._change_alone(statement, values))
+            return self.write([(statement, values)])[0]
+        return self._on_tables(
+            lambda: self._run(lambda transaction: transaction.execute(statement, values), writes=True)
+        )
 
-    def write(self, work: Work[T], lock: str | None = None) -> T:
-        """Do work atomically: all of it, or nothing.
+    def write(self, changes: Sequence[Change], lock: str | None = None) -> list[StatementResult]:
+        """Execute statements atomically: all of them, or none.
 
-        With `lock`, work under a lock of the same name runs before or after it, never meanwhile.
+        With `lock`, statements under a lock of the same name run before or after them, never meanwhile.
 
         Raises:
             LostConnection: the database cannot be reached, or the connection was lost and the outcome is unknown.
 
         """
-        return self._on_tables(lambda: self._change_once(work, lock))
+        return self._on_tables(
+            lambda: self._run(lambda transaction: self._send(transaction, changes, lock), writes=True)
+        )
 
     def close(self) -> None:
         """Close the connections, if the engine was made here. The next call would reconnect."""
         self._connections.close()
+        self.dialect.close()
+        self._is_made = False  # another database may be there next time
 
     def _on_tables(self, attempt: Callable[[], T]) -> T:
         """Create the tables if necessary and make an attempt; do both again if another handle drops them meanwhile.
@@ -107,41 +114,60 @@ class Database:
         if schema is None or self._is_made:
             return
         self.dialect.prepare()
-        if not self._retry_once(lambda: self._read_once(lambda transaction: schema.is_made(transaction, str(self)))):
+        if not self._retry_once(lambda: self._run(lambda at: schema.is_made(at, str(self)), writes=False)):
             # Even if the connection is lost during COMMIT: tables that exist are not created again.
-            self._retry_once(lambda: self._change(lambda transaction: schema.make(transaction, str(self)), _SCHEMA))
+            self._retry_once(lambda: self._change(lambda transaction: schema.make(transaction, str(self))))
         self._is_made = True
 
-    def _read_once(self, work: Work[T]) -> T:
-        with self.dialect.call(writes=False), BorrowedConnection(self._connections) as transaction:
-            return work(transaction)
+    def _run(self, work: Work[T], *, writes: bool) -> T:
+        """Do work on a connection."""
 
-    def _in_one_moment(self, transaction: Transaction, work: Work[T]) -> T:
-        self.dialect.begin(transaction, writes=False)
-        return work(transaction)
+        def on_connection(call: Call) -> T:
+            self.dialect.enter(call, writes=writes)
+            borrowed = self._connections.borrow(call)
+            transaction = borrowed.take()
+            self.dialect.configure(transaction)
+            result = work(transaction)
+            borrowed.give_back(transaction)
+            return result
 
-    def _change_alone(self, statement: Statement, values: Values) -> None:
-        with self.dialect.call(writes=True), BorrowedConnection(self._connections) as transaction:
-            transaction.execute(statement, values)
+        return calls.run(on_connection)
 
-    def _change_once(self, work: Work[T], lock: str | None) -> T:
-        """Do work atomically, and report a connection that is lost during COMMIT."""
+    def _send(self, transaction: Transaction, changes: Sequence[Change], lock: str | None) -> list[StatementResult]:
+        """Execute a whole transaction, and report a connection that is lost meanwhile."""
+        begins = self.dialect.begin(transaction, lock)
         try:
-            return self._change(work, lock)
+            return transaction.run([*begins, *changes, _COMMIT])[len(begins) : -1]
+        except DBAPIError as error:
+            if not error.connection_invalidated:
+                raise
+            raise LostConnection(
+                f"the connection to {self} was lost after a change was sent: {said(error.orig)}. The change may or may "
+                "not have been made. Check whether it is there before you retry."
+            ) from error
+
+    def _change(self, work: Work[T]) -> T:
+        """Change tables, in a transaction whose later statements depend on earlier ones."""
+
+        def atomically(transaction: Transaction) -> T:
+            transaction.run(self.dialect.begin(transaction, _SCHEMA, pauses=True))
+            result = work(transaction)
+            transaction.execute_text(_COMMIT)
+            return result
+
+        return self._run(atomically, writes=True)
+
+    def _drop_once(self, schema: Schema) -> None:
+        """Drop tables, and report a connection that is lost during COMMIT."""
+        try:
+            self._change(lambda transaction: schema.drop(transaction, str(self)))
         except DBAPIError as error:
             if not (error.connection_invalidated and error.statement == _COMMIT):
                 raise
             raise LostConnection(
-                f"the connection to {self} was lost during COMMIT: {said(error.orig)}. The change may or may not have "
-                "been made. Check whether it is there before you retry."
+                f"the connection to {self} was lost during COMMIT: {said(error.orig)}. The tables may or may not have "
+                "been dropped. Check whether they are there before you retry."
             ) from error
-
-    def _change(self, work: Work[T], lock: str | None) -> T:
-        with self.dialect.call(writes=True), BorrowedConnection(self._connections) as transaction:
-            self.dialect.begin(transaction, writes=True, lock=lock)
-            result = work(transaction)
-            transaction.execute_text(_COMMIT)
-            return result
 
     def _retry_once(self, attempt: Callable[[], T]) -> T:
         """Make an attempt, and retry once if it has certainly changed nothing and a retry can help."""
@@ -165,3 +191,19 @@ class Database:
 
 def _changed_nothing(error: DBAPIError) -> bool:
     return error.connection_invalidated or getattr(error.orig, "sqlstate", None) in _ROLLED_BACK
+
+
+def _dialect_of(engine: Engine, mode: int | None) -> Dialect:
+    """Return the dialect of an engine that `open_engine` has accepted. Each is imported when it is used."""
+    if engine.dialect.name == "sqlite":
+        from pytest_wfstate.stores.sql.sqlite import Sqlite
+
+        return Sqlite(engine, DEFAULT_MODE if mode is None else check_mode(mode))
+    if mode is not None:
+        raise ValueError(
+            f"mode={mode!r} was given for {shown(engine)}, which is not a file: modes are the permissions of a SQLite "
+            "database. Leave it out."
+        )
+    from pytest_wfstate.stores.sql.postgres import Postgres
+
+    return Postgres()

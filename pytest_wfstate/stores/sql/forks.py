@@ -3,7 +3,8 @@
 SQLite keeps a list of the files that its process has locked. A forked child inherits the list but not the locks, which
 belong to a process (fcntl(2)). A connection opened by the child then believes it holds them: when the parent closes its
 own last connection it sees no other user, and removes the log that the child goes on writing to. Acknowledged changes
-of the child are lost. So a fork waits for calls of other threads, and the parent's idle connections are closed first.
+of the child are lost. So a fork waits for calls of other threads, calls that begin meanwhile wait for the fork, and the
+parent's idle connections are closed first.
 
 A connection to PostgreSQL is a socket, which two processes cannot share. Closing the connection in the child would send
 a goodbye to the server and end the parent's session. Keeping it is no better: if the parent is killed, its session
@@ -19,16 +20,20 @@ import socket
 import threading
 import weakref
 from collections.abc import Sequence
-from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any
+
+from pytest_wfstate.stores.sql import calls
+from pytest_wfstate.stores.sql.calls import Call
 
 if TYPE_CHECKING:
     from sqlalchemy import Engine
 
     from pytest_wfstate.stores.sql.connections import Connections
 
-_gate = threading.Condition()  # held across a fork
-_callers: dict[int, int] = {}  # threads that are in a call on SQLite, and how deep
+guard: Any = threading.RLock()  # of everything below; held across a fork
+_calls: dict[Call, None] = {}  # those in progress on SQLite
+_waiting: dict[Call, None] = {}  # those that begin while a fork is about to happen
+_forking: dict[int, Call] = {}  # the threads that are about to fork, each with something to wake it by
 _all: weakref.WeakSet[Connections] = weakref.WeakSet()
 _engines: weakref.WeakSet[Engine] = weakref.WeakSet()
 _used: weakref.WeakSet[Any] = weakref.WeakSet()  # connections to servers that stores have used
@@ -37,7 +42,7 @@ _inherited: list[object] = []  # from the parent: kept, because collecting them 
 
 def make_safe(connections: Connections) -> None:
     """Let a forked child use the owner of these connections: it reconnects."""
-    with _gate:
+    with guard:
         _all.add(connections)
         _engines.add(connections.engine)
 
@@ -47,43 +52,49 @@ def note(driver: Any) -> None:
     _used.add(driver)
 
 
-class ForkBarrier:
-    """The context of calls on SQLite: another thread that forks waits until they are done.
+def enter(call: Call) -> None:
+    """Begin a call on SQLite: another thread that forks waits until it has ended."""
+    call.held.append(_LEAVE)
+    while not _may_enter(call):
+        call.wait()
 
-    With `lock` they run one at a time.
-    """
 
-    def __init__(self, lock: AbstractContextManager[object] = nullcontext()) -> None:  # noqa: B008 - it has no state
-        self._lock = lock
+def _may_enter(call: Call) -> bool:
+    with guard:
+        if _forking and _is_newcomer(call.thread):
+            _waiting[call] = None
+            call.sleeps()
+            return False
+        _waiting.pop(call, None)
+        _calls[call] = None
+        return True
 
-    def __enter__(self) -> None:
-        thread = threading.get_ident()
-        with _gate:
-            _callers[thread] = _callers.get(thread, 0) + 1
-        try:
-            self._lock.__enter__()
-        except BaseException:
-            self._leave()
-            raise
 
-    def __exit__(self, *_: object) -> None:
-        self._lock.__exit__(None, None, None)
-        self._leave()
+def _is_newcomer(thread: int) -> bool:
+    """Whether a thread neither forks nor is in a call: a fork would wait for that one."""
+    return thread not in _forking and all(call.thread != thread for call in _calls)
 
-    def _leave(self) -> None:
-        thread = threading.get_ident()
-        with _gate:
-            depth = _callers.pop(thread)
-            if depth > 1:
-                _callers[thread] = depth - 1
-            else:
-                _gate.notify_all()
+
+class _Leave:
+    """Ends a call on SQLite."""
+
+    def release(self, call: Call) -> None:
+        with guard:
+            _waiting.pop(call, None)
+            _calls.pop(call, None)
+            for thread in _forking.values():
+                thread.wake()
+
+
+_LEAVE = _Leave()
 
 
 def _before() -> None:
-    _gate.acquire()
-    own = threading.get_ident()
-    _gate.wait_for(lambda: all(thread == own for thread in _callers))
+    forker = Call()
+    with guard:
+        _forking[forker.thread] = forker
+    while not _may_fork(forker):
+        forker.wait()
     for connections in _all:
         if _is_sqlite(connections.engine):
             connections.disconnect()
@@ -91,16 +102,48 @@ def _before() -> None:
         engine.dispose()
 
 
+def _may_fork(forker: Call) -> bool:
+    """Whether no other thread is in a call. The guard is held then."""
+    guard.acquire()
+    for call in [call for call in _calls if not call.lock.locked()]:
+        del _calls[call]
+    if all(call.thread == forker.thread for call in _calls):
+        return True
+    forker.sleeps()
+    guard.release()
+    return False
+
+
+def _after_in_parent() -> None:
+    with guard:
+        _forking.pop(threading.get_ident(), None)
+        for call in _waiting:
+            call.wake()
+    _let_go()
+
+
+def _let_go() -> None:
+    """Release the guard, however often this thread has it: an exception in `_before` is ignored by the interpreter."""
+    while guard._is_owned():
+        guard.release()
+
+
 def _after_in_child() -> None:
     try:
         _detach([*_used, *(driver for engine in _engines for driver in _idle_in(engine))])
     finally:
         _used.clear()  # a grandchild must leave these descriptors alone: they may be reused by then
+        calls.forked()
+        own = threading.get_ident()
+        for call in [call for call in _calls if call.thread != own]:
+            del _calls[call]
+        _waiting.clear()
+        _forking.clear()
         _inherited.extend([connections.abandon() for connections in _all])
         for engine in _engines:
             _inherited.append(engine.pool)
             engine.dispose(close=False)
-        _gate.release()
+        _let_go()
 
 
 def _idle_in(engine: Engine) -> list[Any]:
@@ -130,4 +173,4 @@ def _is_sqlite(engine: Engine) -> bool:
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(before=_before, after_in_parent=_gate.release, after_in_child=_after_in_child)
+    os.register_at_fork(before=_before, after_in_parent=_after_in_parent, after_in_child=_after_in_child)

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import builtins
 import datetime
-import uuid
 from collections.abc import Callable
 from typing import Any
 
@@ -29,12 +28,12 @@ from sqlalchemy import (
 
 from pytest_wfstate.contracts.clock import Clock, now
 from pytest_wfstate.contracts.ids import check_id
-from pytest_wfstate.contracts.paused import PausedStore, PausedWorkflow, check_age
+from pytest_wfstate.contracts.paused import FencedPausedStore, PausedWorkflow, check_age
+from pytest_wfstate.stores.own_claims import OwnClaims
 from pytest_wfstate.stores.sql import rows
 from pytest_wfstate.stores.sql.base import SqlStore, Statements, parse
 from pytest_wfstate.stores.sql.rows import Row, of
 from pytest_wfstate.stores.sql.schema import Json, Key, key
-from pytest_wfstate.stores.sql.statements import Statement, Transaction
 
 _EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 _LONGEST = 10.0**12  # seconds: longer ago than any claim, and its microseconds fit in 64 bits
@@ -64,25 +63,30 @@ class _PausedStatements(Statements):
         self.drop = self._statement(drop)
         self.drop_empty = self._statement(drop.where(~is_paused, ~is_claimed))
         claim = {"inflight": runs.record, "token": bindparam("new_token"), "claimed_at": bindparam("now")}
-        taken = update(self.runs).where(row, is_paused).values(record=null(), **claim)
-        self.take = self._statement(taken.returning(runs.inflight))
+        taken = update(self.runs).where(row, self._dialect.is_still(runs.record)).values(record=null(), **claim)
+        self.take = self._statement(taken)
         unclaimed = update(self.runs).where(is_claimed).values(inflight=null(), token=null(), claimed_at=null())
         free = unclaimed.where(row)
         self.free = self._statement(free)
-        self.free_own = self._statement(free.where(runs.token == bindparam("own_token")))
+        has_token = runs.token == bindparam("own_token")
+        self.free_own = self._statement(free.where(has_token))
+        renewed = update(self.runs).where(row, is_claimed, has_token).values(claimed_at=bindparam("now"))
+        self.renew = self._statement(renewed)
         orphans = unclaimed.where(or_(runs.claimed_at.is_(None), runs.claimed_at <= bindparam("latest")))
         self.rearm = self._statement(orphans.where(~is_paused).values(record=runs.inflight))
         self.forget = self._statement(orphans.where(is_paused))
 
 
-class SqlPausedStore(SqlStore[_PausedStatements], PausedStore):
+class SqlPausedStore(SqlStore[_PausedStatements], FencedPausedStore):
     """Keeps runs in the table `wfstate_paused`."""
 
     statements = _PausedStatements
 
-    def __init__(self, where: str | URL | Engine, *, prefix: str = "wfstate", clock: Clock = now) -> None:
-        super().__init__(where, prefix=prefix, clock=clock)
-        self._claimed: dict[str, str] = {}  # the token of this handle's last claim of each run
+    def __init__(
+        self, where: str | URL | Engine, *, prefix: str = "wfstate", clock: Clock = now, mode: int | None = None
+    ) -> None:
+        super().__init__(where, prefix=prefix, clock=clock, mode=mode)
+        self._claims = OwnClaims()
 
     def save(self, paused: PausedWorkflow) -> None:
         paused = PausedWorkflow.checked(paused)
@@ -96,45 +100,52 @@ class SqlPausedStore(SqlStore[_PausedStatements], PausedStore):
         return None if text is None else parse(PausedWorkflow, text, self._sql.runs, row, _row)
 
     def claim(self, run_id: str) -> PausedWorkflow | None:
-        check_id("run id", run_id)
-        return self._database.write(lambda transaction: self._claim(transaction, run_id))
+        row = {"run": key(check_id("run id", run_id))}
+        while (text := self._database.ask(self._sql.get, of(row)).value) is not None:
+            paused = parse(PausedWorkflow, text, self._sql.runs, row, _row)
+            if self._take(run_id, {**of(row), "seen": text}):
+                return paused
+        return None
 
-    def _claim(self, transaction: Transaction, run_id: str) -> PausedWorkflow | None:
-        row = {"run": key(run_id)}
-        token = uuid.uuid4().hex  # a new one each time: workers forked from one handle do not share it
-        claim = {**of(row), "new_token": token, "now": _microseconds(self._clock())}
-        text = transaction.execute(self._sql.take, claim).value
-        if text is None:
-            return None
-        paused = parse(PausedWorkflow, text, self._sql.runs, row, _row)  # on error nothing is committed
-        # Before the commit: if the connection is lost there, the run may be ours, and we must not free another's claim.
-        self._claimed[run_id] = token
-        return paused
+    def _take(self, run_id: str, seen: Row) -> bool:
+        """Claim a run if its record is still the one seen."""
+        token = self._claims.new_token()
+        claim = {**seen, "new_token": token, "now": _microseconds(self._clock())}
+        try:
+            is_taken = self._database.change(self._sql.take, claim).changed > 0
+            if is_taken:
+                self._claims.made(run_id, token)
+        except BaseException:
+            self._claims.made(run_id, token)  # the run may be ours, and we must not free another's claim
+            raise
+        return is_taken
+
+    def token(self, run_id: str) -> str:
+        return self._claims.token(check_id("run id", run_id))
 
     def recover_orphaned(self, older_than: float | None = None) -> int:
-        age = check_age(older_than)
-        return self._database.write(lambda transaction: self._recover(transaction, age))
-
-    def _recover(self, transaction: Transaction, age: float) -> int:
-        latest = {"latest": _latest(self._clock(), age)}
+        latest = {"latest": _latest(self._clock(), check_age(older_than))}
         # In this order: the second statement sees a run that is paused again in between.
-        rearmed = transaction.execute(self._sql.rearm, latest).changed
-        transaction.execute(self._sql.forget, latest)
-        return rearmed
+        rearmed, _ = self._database.write([(self._sql.rearm, latest), (self._sql.forget, latest)])
+        return rearmed.changed
 
-    def complete(self, run_id: str) -> None:
-        row = {"run": key(check_id("run id", run_id))}
-        token = self._claimed.get(run_id)
-        done = (self._sql.free, of(row)) if token is None else (self._sql.free_own, {**of(row), "own_token": token})
-        self._database.write(lambda transaction: self._complete(transaction, row, *done))
+    def complete(self, run_id: str, token: str | None = None) -> bool | None:
+        row = of({"run": key(check_id("run id", run_id))})
+        needed = self._claims.needed(run_id) if token is None else check_id("token", token)
+        free = (self._sql.free, row) if needed is None else (self._sql.free_own, {**row, "own_token": needed})
+        freed, _ = self._database.write([free, (self._sql.drop_empty, row)])
+        self._claims.finished(run_id, token)
+        return None if token is None else freed.changed > 0
 
-    def _complete(self, transaction: Transaction, row: Row, free: Statement, claim: Row) -> None:
-        if transaction.execute(free, claim).changed:
-            transaction.execute(self._sql.drop_empty, of(row))
+    def renew(self, run_id: str, token: str) -> bool:
+        row = of({"run": key(check_id("run id", run_id))})
+        claim = {**row, "own_token": check_id("token", token), "now": _microseconds(self._clock())}
+        return self._database.change(self._sql.renew, claim).changed > 0
 
     def remove(self, run_id: str) -> None:
         row = {"run": key(check_id("run id", run_id))}
         self._database.change(self._sql.drop, of(row))
+        self._claims.finished(run_id)
 
     def list(self) -> builtins.list[str]:
         return sorted(run_id for (run_id,) in self._database.ask(self._sql.list, {}).rows)

@@ -44,3 +44,10 @@ def next_position(table: Table, column: str) -> Any:
     """Return the position after all rows with the same value in `column`. An index finds it."""
     last = func.max(table.c.position, type_=BigInteger)
     return select(func.coalesce(last, -1) + 1).where(matches(table, (column,))).scalar_subquery()
+
+
+def insert_if(insert: Any, condition: ColumnElement[bool], **values: Any) -> Any:
+    """Insert a row if a condition holds: each column has a value here, or a parameter of its name."""
+    columns = list(insert.table.columns)
+    row = [values.get(column.name, bindparam(column.name, type_=column.type)) for column in columns]
+    return insert.from_select(columns, select(*row).where(condition))

@@ -136,7 +136,7 @@ class Schema:
     def _execute(self, transaction: Transaction, changes: Sequence[DDLElement]) -> None:
         if changes:
             texts = [str(change.compile(dialect=self._dialect.writer)) for change in changes]
-            self._dialect.execute_texts(transaction, texts)
+            transaction.run(texts)
 
 
 def check_prefix(prefix: object) -> str:

@@ -28,7 +28,6 @@ from pytest_wfstate.stores.sql import rows
 from pytest_wfstate.stores.sql.base import SqlStore, Statements, parse, place
 from pytest_wfstate.stores.sql.rows import Row, of
 from pytest_wfstate.stores.sql.schema import Json, Key, key
-from pytest_wfstate.stores.sql.statements import Transaction
 
 
 class _SnapshotStatements(Statements):
@@ -62,9 +61,10 @@ class SqlSnapshotStore(SqlStore[_SnapshotStatements], SnapshotStore):
         *,
         prefix: str = "wfstate",
         clock: Clock = now,
+        mode: int | None = None,
         new_id: Callable[[], RunId] = new_run_id,
     ) -> None:
-        super().__init__(where, prefix=prefix, clock=clock)
+        super().__init__(where, prefix=prefix, clock=clock, mode=mode)
         self._new_id = new_id
 
     @threaded
@@ -104,16 +104,12 @@ class SqlSnapshotStore(SqlStore[_SnapshotStatements], SnapshotStore):
     @threaded
     def fork(self, source: CheckpointKey, edits: Edits = ()) -> RunId:
         source = check_key(source)
-        edits = dict(edits)  # a retry would find an iterator exhausted
-        return self._database.write(lambda transaction: self._fork(transaction, source, edits))
-
-    def _fork(self, transaction: Transaction, source: CheckpointKey, edits: Edits) -> RunId:
-        text = transaction.execute(self._sql.get, of(_row(source))).value
+        text = self._database.ask(self._sql.get, of(_row(source))).value
         if text is None:
             raise no_source(source)
-        snapshot = self._parse(text, _row(source))
-        fork = snapshot.forked(self._new_id(), edits, milliseconds(self._clock()))
-        transaction.execute(self._sql.put, _whole(fork))
+        # Its source may change meanwhile. Nobody knows the new run yet, so nobody can tell.
+        fork = self._parse(text, _row(source)).forked(self._new_id(), edits, milliseconds(self._clock()))
+        self._database.change(self._sql.put, _whole(fork))
         return fork.key.run_id
 
     def _parse(self, text: Any, row: Row) -> Snapshot:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import functools
+import os
 import sqlite3
+from collections import defaultdict
 from collections.abc import Mapping
 from typing import Any
 
@@ -12,6 +14,7 @@ from sqlalchemy.exc import ArgumentError, NoSuchModuleError
 from sqlalchemy.pool import NullPool
 
 from pytest_wfstate.errors import MissingExtra, UnusableDatabase
+from pytest_wfstate.stores.passwords import hide_passwords
 
 DRIVERS = {"sqlite": "pysqlite", "postgresql": "psycopg"}
 """The databases that can hold a store, and their drivers."""
@@ -19,6 +22,8 @@ LONGEST_WAIT = 20.0
 """How many seconds a change waits for others, unless the database is configured otherwise."""
 # Detect a vanished server within about a minute. Linux would take two hours.
 _KEEPALIVES = {"keepalives_idle": 30, "keepalives_interval": 10, "keepalives_count": 3, "tcp_user_timeout": 60_000}
+# Looking for the type hstore takes a transaction of several messages, and no store uses it.
+_OPTIONS: Mapping[str, Any] = defaultdict(dict, postgresql={"use_native_hstore": False})
 _EXAMPLES = "sqlite:///folder/state.db or postgresql://user@host/database"
 
 
@@ -37,8 +42,17 @@ def open_engine(where: str | URL | Engine) -> tuple[Engine, bool]:
 
 
 def shown(engine: Engine) -> str:
-    """Return the URL of an engine without its password."""
-    return engine.url.render_as_string(hide_password=True)
+    """Return the URL of an engine without passwords."""
+    return _shown(engine.url)
+
+
+def said(error: BaseException | None) -> str:
+    """Return a driver's message on one line, without passwords."""
+    return hide_passwords(" ".join(str(error).split()).rstrip("."))
+
+
+def _shown(url: URL) -> str:
+    return hide_passwords(url.render_as_string(hide_password=True))
 
 
 def _made(where: str | URL) -> Engine:
@@ -46,8 +60,10 @@ def _made(where: str | URL) -> Engine:
     _check_lasts(url)
     if url.get_backend_name() == "postgresql" and "+" not in url.drivername:
         url = url.set(drivername="postgresql+psycopg")
+    elif url.get_backend_name() == "sqlite" and not str(url.database).startswith("file:"):
+        url = url.set(database=os.path.abspath(str(url.database)))  # also after the process changes its folder
     model = _model(url)
-    return Engine(model.pool.recreate(), model.dialect, url)
+    return Engine(model.pool.recreate(), model.dialect, url, hide_parameters=True)
 
 
 @functools.lru_cache(maxsize=16)
@@ -57,12 +73,12 @@ def _model(url: URL) -> Engine:
     Making it takes longer than everything else a new handle does. It has no pool: handles keep their connections.
     """
     try:
-        return create_engine(url, connect_args=_arguments(url), poolclass=NullPool)
+        return create_engine(url, connect_args=_arguments(url), poolclass=NullPool, **_OPTIONS[url.get_backend_name()])
     except NoSuchModuleError:
-        raise _unusable(url.render_as_string(), "SQLAlchemy does not know that database") from None
+        raise _unusable(_shown(url), "SQLAlchemy does not know that database") from None
     except ModuleNotFoundError as error:
         raise MissingExtra(
-            f"{url.render_as_string()} needs {error.name}, which is not installed: Python found no package of that "
+            f"{_shown(url)} needs {error.name}, which is not installed: Python found no package of that "
             "name. Install it with: pip install 'pytest-wfstate[postgres]'"
         ) from None
 
@@ -71,7 +87,21 @@ def _arguments(url: URL) -> dict[str, Any]:
     # Transactions begin explicitly.
     if url.get_backend_name() == "sqlite":
         return {"isolation_level": None, **_defaults({"timeout": LONGEST_WAIT}, url)}
-    return {"autocommit": True, **_defaults(_KEEPALIVES, url)}
+    return {"autocommit": True, "prepare_threshold": _prepare_threshold(url), **_defaults(_KEEPALIVES, url)}
+
+
+def _prepare_threshold(url: URL) -> int | None:
+    """Return after how many executions psycopg prepares a statement: never, unless the URL says so.
+
+    A prepared statement has a name, and behind a pooler that shares sessions, such as pgbouncer in transaction mode,
+    the name may mean another client's statement.
+    """
+    given = url.query.get("prepare_threshold", "none")
+    if str(given).lower() == "none":
+        return None
+    if isinstance(given, str) and given.isdecimal():
+        return int(given)
+    raise _unusable(_shown(url), f"its prepare_threshold is {given!r}, neither a whole number nor none")
 
 
 def _defaults(arguments: Mapping[str, float], url: URL) -> dict[str, float]:
@@ -85,7 +115,7 @@ def _parsed(where: object) -> URL:
     try:
         return make_url(where)
     except ArgumentError:
-        raise _unusable(repr(where), "it is not a URL") from None
+        raise _unusable(repr(hide_passwords(str(where))), "it is not a URL") from None
 
 
 def _check(engine: Engine) -> None:
@@ -101,7 +131,7 @@ def _check_lasts(url: URL) -> None:
     is_in_memory = url.database in (None, "", ":memory:") or "memory" in url.query.get("mode", "")
     if url.get_backend_name() == "sqlite" and is_in_memory:
         # Each connection would have a database of its own, which ends with the connection.
-        raise _unusable(url.render_as_string(), "it is in memory, so nothing would last")
+        raise _unusable(_shown(url), "it is in memory, so nothing would last")
 
 
 def _unusable(where: str, why: str) -> UnusableDatabase:

@@ -5,8 +5,8 @@ What SQLAlchemy does around each statement takes several times as long as SQLite
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Mapping, Sequence
-from contextlib import nullcontext
 from typing import Any, NamedTuple
 
 from sqlalchemy import ClauseElement, Engine
@@ -24,25 +24,32 @@ class Statement:
     It is compiled on first use: compiling takes longer than everything else a new handle does.
     """
 
-    __slots__ = ("_built", "_constants", "_text", "_writer")
+    __slots__ = ("_built", "_compiled", "_writer")
 
     def __init__(self, built: ClauseElement, writer: Writer) -> None:
         self._built = built
         self._writer = writer
-        self._text: str | None = None
-        self._constants: dict[str, Any] = {}
+        self._compiled: tuple[str, dict[str, Any], list[str]] | None = None
 
-    def written(self, values: Values) -> tuple[str, dict[str, Any]]:
-        """Return its text, and all the values that go with it."""
-        if self._text is None:
-            compiled = self._built.compile(dialect=self._writer, column_keys=list(values))
-            self._constants = {name: value for name, value in compiled.params.items() if name not in values}
-            self._text = str(compiled)
-        return self._text, {**self._constants, **values}
+    def named(self, values: Values) -> tuple[str, dict[str, Any]]:
+        """Return its text, and all the values that go with it, by name."""
+        text, constants, _ = self._compiled or self._compile(values)
+        return text, {**constants, **values}
+
+    def numbered(self, values: Values) -> tuple[str, list[Any]]:
+        """Return its text, and all the values that go with it, in the order of their places."""
+        text, constants, names = self._compiled or self._compile(values)
+        return text, [values[name] if name in values else constants[name] for name in names]
+
+    def _compile(self, values: Values) -> tuple[str, dict[str, Any], list[str]]:
+        compiled: Any = self._built.compile(dialect=self._writer, column_keys=list(values))
+        constants = {name: value for name, value in compiled.params.items() if name not in values}
+        self._compiled = str(compiled), constants, list(compiled.positiontup or ())
+        return self._compiled
 
 
-Change = tuple[Statement, Values]
-"""A statement, and the values to execute it with."""
+Change = tuple[Statement, Values | list[Values]]
+"""A statement, and the values to execute it with, or a list of those of every row that it inserts."""
 
 
 class StatementResult(NamedTuple):
@@ -61,7 +68,8 @@ class StatementResult(NamedTuple):
 class Transaction:
     """A connection, for as long as one call needs it.
 
-    Its methods raise DBAPIError as SQLAlchemy does, with the driver's error and whether the connection is lost.
+    Its methods raise DBAPIError as SQLAlchemy does, with the driver's error and whether the connection is lost, but
+    without the values of the statement: a record may hold secrets.
     """
 
     __slots__ = ("_engine", "driver", "error", "pooled")
@@ -72,39 +80,33 @@ class Transaction:
         self.pooled = pooled
         self.driver: Any = pooled.driver_connection
 
-    def execute(self, statement: Statement, values: Values) -> StatementResult:
-        """Execute a statement."""
-        return self._execute(*statement.written(values))
+    def run(self, statements: Sequence[Change | str]) -> list[StatementResult]:
+        """Execute statements one after the other, up to the first that fails. Those without values are texts."""
+        raise NotImplementedError
 
-    def execute_all(self, changes: Sequence[Change]) -> None:
-        """Execute statements whose results are not needed: in PostgreSQL with a single message."""
-        pipeline = getattr(self.driver, "pipeline", nullcontext)
-        try:
-            with pipeline():
-                for statement, values in changes:
-                    self.driver.execute(*statement.written(values))
-        except self.error as error:
-            texts = "; ".join(statement.written(values)[0] for statement, values in changes)
-            raise self._wrapped(texts, None, error) from error
+    def execute(self, statement: Statement, values: Values) -> StatementResult:
+        """Execute one statement."""
+        return self.run([(statement, values)])[0]
 
     def execute_text(self, text: str) -> StatementResult:
-        """Execute a statement without values, or in PostgreSQL several of them at once."""
-        return self._execute(text)
+        """Execute one statement without values."""
+        return self.run([text])[0]
 
-    def _execute(self, text: str, *values: dict[str, Any]) -> StatementResult:
-        try:
-            cursor = self.driver.execute(text, *values)
-            return StatementResult(cursor.fetchall() if cursor.description else [], cursor.rowcount)
-        except self.error as error:
-            raise self._wrapped(text, values[0] if values else None, error) from error
+    def discard(self) -> None:
+        """Close the connection, whatever it is doing. An open transaction is rolled back."""
+        if self.pooled.is_valid:
+            with contextlib.suppress(self.error):
+                self.driver.close()
+            self.pooled.invalidate()
 
-    def _wrapped(self, text: str, values: Any, error: Exception) -> DBAPIError:
+    def wrapped(self, text: str | None, error: Exception) -> DBAPIError:
+        """Return a driver's error as SQLAlchemy would raise it."""
         wrapped = DBAPIError.instance(
             text,
-            values,
+            None,
             error,
             self.error,
-            hide_parameters=self._engine.hide_parameters,
+            hide_parameters=True,
             connection_invalidated=self._engine.dialect.is_disconnect(error, self.driver, None),  # type: ignore[arg-type]
             dialect=self._engine.dialect,
         )

@@ -6,8 +6,8 @@ returns tests by name, of the suite's own attributes and not of inherited ones.
 
 from pytest_wfstate.suites.faults import corruption, crash, race, server
 from pytest_wfstate.suites.faults.crash_run import Scenario
-from pytest_wfstate.suites.faults.race_run import RaceRole
+from pytest_wfstate.suites.faults.race_run import RaceRole, sized
 
-__all__ = ["GENERATORS", "RaceRole", "Scenario"]
+__all__ = ["GENERATORS", "RaceRole", "Scenario", "sized"]
 
 GENERATORS = (corruption.clauses_for, crash.clauses_for, race.clauses_for, server.clauses_for)

@@ -14,8 +14,8 @@ from pytest_wfstate.engine.handles import FIRST, Handles
 from pytest_wfstate.engine.script import RESTART, ScriptRun
 from pytest_wfstate.errors import Violation
 from pytest_wfstate.oracle.history import Returned
-from pytest_wfstate.oracle.model import plain
 from pytest_wfstate.oracle.render import call_in_words, result_in_words
+from pytest_wfstate.oracle.values import plain
 from pytest_wfstate.suites.clauses import Test, clause
 from pytest_wfstate.suites.context import ClauseContext
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from pytest_wfstate.suites.clauses import Fault, Level, Test, clause
 from pytest_wfstate.suites.context import ClauseContext
-from pytest_wfstate.suites.faults.crash_run import CrashRun
+from pytest_wfstate.suites.faults.crash_run import CrashRun, Scenario
 from pytest_wfstate.suites.faults.rehearsal import rehearsed
 from pytest_wfstate.suites.faults.server import ServerLink, cut_each_message
 
@@ -20,7 +20,8 @@ __tracebackhide__ = True
 def clauses_for(suite: type) -> dict[str, Test]:
     """Make the clauses of a suite's scenarios."""
     scenarios = vars(suite).get("scenarios", {})
-    return {f"test_{fault}_{name}": make(name) for name in scenarios for fault, make in _CRASHES.items()}
+    changes = {f"test_{fault}_{name}": make(name) for name in scenarios for fault, make in _CRASHES.items()}
+    return changes | {"test_errors_reads": _fail_reads} if scenarios else {}
 
 
 def _crash_clause(level: Level, fault: Fault, promise: str) -> Callable[[str], Test]:
@@ -45,6 +46,16 @@ _CRASHES = {
         "hardened", "errors", "An I/O error during {0} is raised, {0} is all or nothing, and the store keeps working."
     ),
 }
+
+
+@clause("hardened", "An I/O error during a read is raised: it never looks like a missing record.", "errors")
+def _fail_reads(self: Suite) -> None:
+    context = self.context
+    context.need_files("its reads cannot be made to fail")
+    write = self.contract.write
+    scenario = Scenario(context.reads("a"), before=[write("a", 1), write("b", 2)])
+    for run in rehearsed(context, [CrashRun(context, scenario, context.crash_lab.ack)]):
+        context.crash_lab.errors(run.retrying_workload, run.check, setup=run.setup, errors=("EIO",))
 
 
 def _crash(context: ClauseContext, name: str, fault: Fault) -> None:

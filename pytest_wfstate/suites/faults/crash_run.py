@@ -9,19 +9,21 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import itertools
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from pytest_wfstate.contracts.base import Call
 from pytest_wfstate.engine.handles import FIRST, Handles
+from pytest_wfstate.engine.results import Results
 from pytest_wfstate.engine.script import RESTART, ScriptRun, Step, ViaHandle
-from pytest_wfstate.faults.crash.io_errors import Reaction
+from pytest_wfstate.faults.crash.failing_gate import Reaction
 from pytest_wfstate.labs.crash import Disk
 from pytest_wfstate.oracle.history import Errored, Outcome, Refused, Returned
 from pytest_wfstate.oracle.judge import Judge, States
 from pytest_wfstate.oracle.model import ReferenceModel
 from pytest_wfstate.oracle.render import call_in_words
+from pytest_wfstate.oracle.values import memo_key
 from pytest_wfstate.suites.context import ClauseContext
 
 __tracebackhide__ = True
@@ -40,19 +42,22 @@ class Scenario:
     """What is done to it. A long scenario may be spared the errors and lost connections that a short one gets."""
     then: Sequence[Call] | None = None
     """What the next process does instead of retrying the call that was in flight."""
+    first: Sequence[Call] = ()
+    """What the next process does before it reads anything. To see everything it has to recover, which ends claims."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, repr=False)
 class Acknowledged:
     """A call that returned, with its outcome."""
 
-    call: str
+    call: Call
     outcome: Outcome
     generated_id: str | None = None
     """The id that the store generated, if the call returns one."""
 
     def __repr__(self) -> str:
-        return f"{self.call} {self.outcome}" if isinstance(self.outcome, Errored) else self.call
+        text = call_in_words(self.call)
+        return f"{text} {self.outcome}" if isinstance(self.outcome, Errored) else text
 
 
 @dataclasses.dataclass(frozen=True, slots=True, repr=False)
@@ -81,12 +86,14 @@ class CrashRun:
         model = ReferenceModel(context.contract, context.suite.normalise, in_order=False)
         self._judge = Judge(model, remembers=True)
         self._scenario = scenario
+        self._calls = list(scenario.calls)
         self._reads: list[Call] = []
         self._afterwards = list(context.suite.afterwards)
         self._ack = ack
         self._refusals: list[bool] = []
         self._start: States = ()
         self._reads_of_generated: dict[str, list[Call]] = {}
+        self._resolved_calls: dict[Hashable, Call] = {}
 
     def rehearse(self) -> None:
         """Make all calls without a crash, and learn which of them the store offers.
@@ -99,11 +106,15 @@ class CrashRun:
                 script = ScriptRun(self._judge.begin())
                 script.run(handles, [*self._scenario.before, RESTART])
                 self._start = script.timeline.states
-                for call in calls:
+                for unresolved in calls:
+                    if not self._changes(unresolved) and not script.offers(handles, unresolved):
+                        self._calls.remove(unresolved)
+                        continue
+                    call = script.results.resolve(unresolved)
                     outcome = handles.outcome(FIRST, call)
                     self._refusals.append(isinstance(outcome, Refused))
                     script.judge(handles, FIRST, call, outcome)
-                script.run(handles, [RESTART])
+                script.run(handles, [RESTART, *self._scenario.first])
                 self._reads = [call for call in self._contract.observe(IDS) if script.offers(handles, call)]
                 script.run(handles, self._next_calls(len(calls)))
                 self._afterwards = [call for call in self._afterwards if script.offers(handles, call)]
@@ -128,8 +139,10 @@ class CrashRun:
     def retrying_workload(self, home: Path) -> Reaction | None:
         """Make the calls, and retry each that fails, once, through the same handle. Return what a report says of it."""
         reaction = None
+        results = Results()
         with self._context.handles(home) as handles:
-            for number, call in enumerate(self._scenario.calls):
+            for number, unresolved in enumerate(self._calls):
+                call = results.resolve(unresolved)
                 try:
                     outcome = self._made(handles, number, call)
                 except Exception as error:
@@ -138,6 +151,7 @@ class CrashRun:
                     outcome = self._made(handles, number, call)
                     reaction = Reaction(f"the store raised {name}; the suite retried the call and it succeeded")
                 self._promise(call, outcome)
+                results.add(call, outcome)
         return reaction
 
     @contextlib.contextmanager
@@ -160,14 +174,15 @@ class CrashRun:
         first, *later = _by_process(disk.acked)
         plan = self._plan(first)
         script = ScriptRun(self._judge.begin(self._start))
-        script.timeline.crash(FIRST, self._scenario.calls, first)
-        for calls, outcomes in zip(itertools.cycle([plan, self._reads]), later, strict=False):
-            script.timeline.crash(REOPENED, [call for call in calls if self._changes(call)], outcomes)
+        self._replay(script, FIRST, self._calls, first)
+        for calls, acks in zip(itertools.cycle([plan, self._reads]), later, strict=False):
+            self._replay(script, REOPENED, [call for call in calls if self._changes(call)], acks)
         generated = self._reads_of(ack.generated_id for ack in disk.acked if isinstance(ack, Acknowledged))
         with self._context.handles(disk.home) as handles:
             for calls in ([*generated, *plan], [*self._reads, *generated]):
                 self._ack(Restarted())
-                for call in calls:
+                for unresolved in calls:
+                    call = self._resolved(unresolved, script.results)
                     outcome = handles.outcome(REOPENED, call)
                     script.judge(handles, REOPENED, call, outcome)
                     if self._changes(call):
@@ -175,14 +190,38 @@ class CrashRun:
                 script.run(handles, [RESTART])
 
     def _work(self, handles: Handles) -> None:
-        for number, call in enumerate(self._scenario.calls):
-            self._promise(call, self._made(handles, number, call))
+        results = Results()
+        for number, unresolved in enumerate(self._calls):
+            call = results.resolve(unresolved)
+            outcome = self._made(handles, number, call)
+            self._promise(call, outcome)
+            results.add(call, outcome)
+
+    def _replay(self, script: ScriptRun, client: str, calls: Sequence[Call], acks: Sequence[Acknowledged]) -> None:
+        """Have a script continue after a process that acknowledged these calls and died in or before the next."""
+        made = []
+        waiting = iter(acks)
+        for call in calls:
+            made.append(self._resolved(call, script.results))
+            returned = next((ack for ack in waiting if not isinstance(ack.outcome, Errored)), None)
+            if returned is None:
+                break
+            script.results.add(returned.call, returned.outcome)
+        script.timeline.crash(client, made, [ack.outcome for ack in acks])
+
+    def _resolved(self, call: Call, results: Results) -> Call:
+        """Return the call to make: the same object each time, for the judge remembers it."""
+        resolved = results.resolve(call)
+        if resolved is call:
+            return call
+        return self._resolved_calls.setdefault((id(call), memo_key(list(resolved.args))), resolved)
 
     def _made(self, handles: Handles, number: int, call: Call) -> Outcome:
         """Make a call. A refusal that the rehearsal did not have is an error: the call may have taken effect."""
         outcome = handles.outcome(FIRST, call)
-        if isinstance(outcome, Refused) and not self._refusals[number]:
-            raise OSError(f"the store {outcome}")
+        refusal = handles.driver.refusal
+        if isinstance(outcome, Refused) and not self._refusals[number] and refusal is not None:
+            raise refusal
         return outcome
 
     def _changes(self, call: Call) -> bool:
@@ -191,7 +230,7 @@ class CrashRun:
     def _promise(self, call: Call, outcome: Outcome) -> None:
         generates_id = self._contract[call.name].generates_id
         id_ = outcome.value if isinstance(outcome, Returned) and generates_id else None
-        self._ack(Acknowledged(call_in_words(call), outcome, id_))
+        self._ack(Acknowledged(call, outcome, id_))
 
     def _reads_of(self, ids: Iterable[str | None]) -> list[Call]:
         """Return the reads of ids that the store generated: the same calls each time, for the judge remembers them."""
@@ -203,23 +242,23 @@ class CrashRun:
                 reads += self._reads_of_generated.setdefault(id_, own)
         return reads
 
-    def _plan(self, outcomes: Sequence[Outcome]) -> list[Call]:
+    def _plan(self, acks: Sequence[Acknowledged]) -> list[Call]:
         """Return what a process does that starts after a crash: read, retry what was in flight, and continue."""
-        done = sum(not isinstance(outcome, Errored) for outcome in outcomes)
-        return [*self._reads, *self._next_calls(done), *self._afterwards]
+        done = sum(not isinstance(ack.outcome, Errored) for ack in acks)
+        return [*self._scenario.first, *self._reads, *self._next_calls(done), *self._afterwards]
 
     def _next_calls(self, done: int) -> Sequence[Call]:
         """Return what the next process does if this many calls were acknowledged; the rehearsal does the same."""
-        calls, then = self._scenario.calls, self._scenario.then
+        calls, then = self._calls, self._scenario.then
         return [calls[min(done, len(calls) - 1)]] if then is None else then
 
 
-def _by_process(acked: Sequence[Any]) -> list[list[Outcome]]:
+def _by_process(acked: Sequence[Any]) -> list[list[Acknowledged]]:
     """Sort what was acknowledged by the process that did."""
-    processes: list[list[Outcome]] = [[]]
+    processes: list[list[Acknowledged]] = [[]]
     for ack in acked:
         if isinstance(ack, Restarted):
             processes.append([])
         else:
-            processes[-1].append(ack.outcome)
+            processes[-1].append(ack)
     return processes

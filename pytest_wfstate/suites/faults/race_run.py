@@ -6,6 +6,7 @@ in memory, in some order of the calls that agrees with which call returned befor
 
 from __future__ import annotations
 
+import collections
 import contextlib
 import dataclasses
 import math
@@ -16,6 +17,7 @@ from typing import Any
 
 from pytest_wfstate.contracts.base import Call
 from pytest_wfstate.engine.handles import Handles
+from pytest_wfstate.engine.results import Results
 from pytest_wfstate.engine.script import RESTART, ScriptRun
 from pytest_wfstate.faults.race.explorer import ClientDied
 from pytest_wfstate.faults.race.explorer import Outcome as Ended
@@ -29,7 +31,7 @@ from pytest_wfstate.suites.context import ClauseContext
 __tracebackhide__ = True
 
 Calls = Callable[[str, int], Sequence[Call]]
-"""Calls about an id; those of different numbers differ, where that is possible."""
+"""Calls about an id; those of different numbers differ, in size too, where that is possible: see `sized`."""
 
 BEFORE, WORKER, AFTER = "before", "worker", "afterwards"
 
@@ -40,6 +42,14 @@ class RaceRole:
 
     calls: Calls
     before: Calls = lambda _id, _number: ()
+
+
+def sized(number: int) -> int:
+    """Return a value for the record of a worker: stored as text or binary, those of different numbers differ in size.
+
+    Two records of the same size hide a writer that overwrites a file in place: whoever writes last replaces it all.
+    """
+    return int(100**number)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -72,7 +82,7 @@ class MadeCall:
         return f"{call_in_words(self.call)} {result_in_words(self.outcome)}"
 
 
-class Results(list[MadeCall]):
+class MadeCalls(list[MadeCall]):
     """The calls of a worker."""
 
     def __repr__(self) -> str:
@@ -128,7 +138,7 @@ class RaceRun:
             home = self._context.home()
             self.setup(home)
             orders = [[(home, call) for call in calls] for calls in self._case.workers]
-            self._conclude(home, [*self._before(), *map(_entry_of_timed_call, processes.round(orders))])
+            self._conclude(home, [*self._before(), *_entries_of_timed_calls(processes.round(orders))])
 
     def check(self, ended: Ended) -> None:
         """Judge the outcome of one schedule.
@@ -139,14 +149,16 @@ class RaceRun:
         home = ended.shared[0] if ended.shared else ended.home
         self._conclude(home, [*self._before(), *self._of_workers(ended)])
 
-    def _client(self, calls: Sequence[Call]) -> Callable[[Any], Results]:
-        def client(shared: Path | tuple[Path, Any]) -> Results:
+    def _client(self, calls: Sequence[Call]) -> Callable[[Any], MadeCalls]:
+        def client(shared: Path | tuple[Path, Any]) -> MadeCalls:
             home = shared if isinstance(shared, Path) else shared[0]
-            made = Results()
+            made, results = MadeCalls(), Results()
             with self._context.handles(home) as handles:
-                for call in calls:
+                for unresolved in calls:
+                    call = results.resolve(unresolved)
                     begin = steps_taken()
                     outcome = handles.outcome(WORKER, call)
+                    results.add(call, outcome)
                     made.append(MadeCall(call, outcome, begin, steps_taken()))
                     self._ack(made[-1])
             return made
@@ -179,11 +191,12 @@ class RaceRun:
             result = ended.results[number]
             if isinstance(result, BaseException) and not isinstance(result, ClientDied):
                 raise result
+            results = Results((made.call, made.outcome) for made in acked)
             steps = [index for index, step in enumerate(ended.steps) if step.client == number]
             entries += [_entry(f"client {number + 1}", made, steps) for made in acked]
             if len(acked) < len(calls):
                 last = acked[-1].end if acked else 0
-                died = MadeCall(calls[len(acked)], NeverReturned(), last, len(steps))
+                died = MadeCall(results.resolve(calls[len(acked)]), NeverReturned(), last, len(steps))
                 entries.append(_entry(f"client {number + 1}", died, steps))
         return entries
 
@@ -198,13 +211,17 @@ def two_processes(context: ClauseContext) -> Storm:
     @contextlib.contextmanager
     def work() -> Iterator[Callable[[tuple[Path, Call]], Outcome]]:
         with contextlib.ExitStack() as stack:
-            opened: dict[Path, Handles] = {}
+            opened: dict[Path, tuple[Handles, Results]] = {}
 
             def make(order: tuple[Path, Call]) -> Outcome:
-                home, call = order
+                home, unresolved = order
                 if home not in opened:
-                    opened[home] = stack.enter_context(context.handles(home))
-                return opened[home].outcome(WORKER, call)
+                    opened[home] = stack.enter_context(context.handles(home)), Results()
+                handles, results = opened[home]
+                call = results.resolve(unresolved)
+                outcome = handles.outcome(WORKER, call)
+                results.add(call, outcome)
+                return outcome
 
             yield make
 
@@ -223,6 +240,9 @@ def _entry(client: str, made: MadeCall, steps: Sequence[int]) -> Entry:
     return Entry(client, made.call.name, made.call.args, begin, end, made.outcome)
 
 
-def _entry_of_timed_call(timed: TimedCall) -> Entry:
-    _, call = timed.call
-    return Entry(f"client {timed.worker + 1}", call.name, call.args, timed.begin, timed.end, timed.outcome)
+def _entries_of_timed_calls(timed_calls: Sequence[TimedCall]) -> Iterator[Entry]:
+    results: dict[int, Results] = collections.defaultdict(Results)
+    for timed in timed_calls:  # those of one worker are in order
+        call = results[timed.worker].resolve(timed.call[1])
+        results[timed.worker].add(call, timed.outcome)
+        yield Entry(f"client {timed.worker + 1}", call.name, call.args, timed.begin, timed.end, timed.outcome)

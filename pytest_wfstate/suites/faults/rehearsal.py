@@ -7,7 +7,7 @@ from typing import Protocol, TypeVar
 
 import pytest
 
-from pytest_wfstate.errors import Violation
+from pytest_wfstate.errors import AdapterError, CannotCompare, Violation
 from pytest_wfstate.faults.report_text import error_lines
 from pytest_wfstate.labs.crash import NotMeasured
 from pytest_wfstate.suites.context import ClauseContext
@@ -39,6 +39,8 @@ def rehearsed(context: ClauseContext, runs: Sequence[R]) -> Iterator[R]:
             run.rehearse()
         except pytest.skip.Exception as skipped:
             not_offered.append(str(skipped))
+        except (AdapterError, CannotCompare):
+            raise  # nothing is known about the store then
         except Exception as error:
             if context.facts.fails_to_open:
                 raise

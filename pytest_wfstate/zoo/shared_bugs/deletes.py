@@ -10,7 +10,10 @@ from pytest_wfstate.zoo.base import shared_bug
 from pytest_wfstate.zoo.correct_stores import JsonFiles
 
 
-@shared_bug(paused="remove.idempotent remove.others recover.older-than-paused-again race.killed-remove")
+@shared_bug(
+    paused="remove.idempotent remove.others recover.older-than-paused-again race.killed-remove power.takeover "
+    "race.remove-renew"
+)
 class DeleteWantsIt(JsonFiles):
     """Deleting a missing record raises an error. When two processes clean up after a crash, the second one fails."""
 

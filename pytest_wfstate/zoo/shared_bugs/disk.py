@@ -15,8 +15,10 @@ from pytest_wfstate.zoo.correct_stores import JsonFiles
     effects="kill.save kill.mark kill.delete power.save errors.save power.mark errors.mark power.delete errors.delete "
     "race.load",
     paused="kill.save kill.claim kill.complete kill.recover power.save errors.save power.claim errors.claim "
-    "power.complete errors.complete power.recover errors.recover race.load race.killed-save race.killed-claim "
-    "race.killed-complete race.killed-recover race.killed-remove",
+    "power.complete errors.complete power.recover errors.recover race.load race.killed-save "
+    "race.killed-claim race.killed-complete race.killed-recover race.killed-remove kill.fenced-complete "
+    "power.fenced-complete errors.fenced-complete kill.renew power.renew errors.renew kill.takeover "
+    "power.takeover errors.takeover race.killed-renew",
     resume="kill.save kill.delete power.save errors.save power.delete errors.delete race.load",
     runs="kill.create kill.update kill.delete kill.upsert power.create errors.create power.update errors.update "
     "power.delete power.upsert errors.upsert race.get-run race.get-step race.list-steps",
@@ -30,7 +32,10 @@ class OverwritesInPlace(JsonFiles):
         held.sync()
 
 
-@shared_bug(paused="power.save power.claim power.complete power.recover power.remove")
+@shared_bug(
+    paused="power.save power.claim power.complete power.recover power.remove power.renew power.fenced-complete "
+    "power.takeover"
+)
 class NeverSynced(JsonFiles):
     """Files are written and renamed, but never fsynced.
 
@@ -43,9 +48,9 @@ class NeverSynced(JsonFiles):
 
 
 @shared_bug(
-    effects="power.save errors.save power.mark errors.mark power.delete errors.delete",
-    runs="power.create errors.create power.update errors.update power.delete power.upsert errors.upsert",
-    snapshots="power.save errors.save power.fork errors.fork",
+    effects="power.save power.mark power.delete",
+    runs="power.create power.update power.delete power.upsert",
+    snapshots="power.save power.fork",
 )
 class FolderNeverSynced(JsonFiles):
     """A file is fsynced, but its folder is not. A power cut loses the rename, and the old file is back."""
@@ -77,7 +82,8 @@ class RenamedThenSynced(JsonFiles):
 
 @shared_bug(
     effects="errors.save errors.mark errors.delete",
-    paused="errors.save errors.claim errors.complete errors.recover errors.remove",
+    paused="errors.save errors.claim errors.complete errors.recover errors.remove errors.fenced-complete "
+    "errors.renew errors.takeover",
     runs="errors.create errors.update errors.delete errors.upsert",
 )
 class SwallowsErrors(JsonFiles):
@@ -113,7 +119,10 @@ class ShortWriteWillDo(JsonFiles):
         held.sync()
 
 
-@shared_bug(paused="errors.save errors.claim errors.complete errors.recover errors.remove")
+@shared_bug(
+    paused="errors.save errors.claim errors.complete errors.recover errors.remove errors.takeover "
+    "errors.fenced-complete errors.renew"
+)
 class RepeatsAFailedFsync(JsonFiles):
     """A failed fsync is repeated.
 

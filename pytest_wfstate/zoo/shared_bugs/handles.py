@@ -22,12 +22,14 @@ from pytest_wfstate.zoo.correct_stores import JsonFiles
     "mark.sets-time mark.again-keeps-time mark.too-many save.unsound race.mark-delete",
     paused="save.survives-restart list.sorted recover.rearms remove.paused handles.see-each-other values.falsy "
     "values.unicode values.large ids.any-text ids.never-collide aliasing.saved aliasing.loaded "
-    "corrupt.stays-local claim.leaves-winner claim.keeps-record claim.replaces save.after-end save.refused "
-    "save.while-claimed recover.paused-again recover.once recover.all complete.leaves-paused "
+    "corrupt.stays-local claim.leaves-winner claim.keeps-record claim.replaces save.after-end "
+    "save.refused save.while-claimed recover.paused-again recover.once recover.all complete.leaves-paused "
     "complete.paused-again complete.others values.unknown list.only-paused ids.refused-by-all ids.claimed "
     "ids.claims-never-collide corrupt.heals complete.not-anothers complete.not-anothers-after-save "
     "recover.older-than recover.older-than-limit recover.older-than-paused-again recover.bad-age "
-    "race.complete-recover race.killed-complete race.killed-remove",
+    "race.complete-recover race.killed-complete race.killed-remove token.others token.refused "
+    "renew.extends renew.lost renew.paused-again token.new complete.token complete.token-lost "
+    "complete.token-not-handle complete.token-paused-again complete.token-once race.remove-renew",
     resume="save.survives-restart delete.forgets handles.see-each-other values.falsy values.unicode values.large "
     "ids.any-text ids.never-collide aliasing.saved aliasing.loaded corrupt.stays-local save.shorter "
     "save.any-json save.exact-numbers save.others save.after-delete save.elsewhere delete.seen-at-once "
@@ -155,11 +157,18 @@ class DamagedIsMissing(JsonFiles):
             return {}
 
 
-@shared_bug(resume="corrupt.is-loud")
+@shared_bug(
+    effects="errors.reads errors.mark corrupt.is-loud",
+    paused="errors.reads errors.claim errors.complete errors.recover corrupt.is-loud errors.fenced-complete "
+    "errors.renew errors.takeover",
+    resume="errors.reads corrupt.is-loud",
+    runs="errors.reads errors.create errors.upsert corrupt.is-loud",
+    snapshots="errors.reads errors.save corrupt.is-loud",
+)
 class UnreadableIsMissing(JsonFiles):
     """A file that the operating system refuses to read is treated as missing.
 
-    As the wrong user, or with its disk unmounted, the run starts over.
+    As the wrong user, or when its disk returns an error, the run starts over.
     """
 
     def document(self, name: str) -> dict[str, Any]:

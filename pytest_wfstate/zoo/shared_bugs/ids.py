@@ -41,7 +41,7 @@ class IdsCutShort(JsonFiles):
     effects="ids.any-text ids.never-collide ids.stay-inside",
     paused="ids.any-text ids.never-collide ids.stay-inside ids.claimed ids.claims-never-collide",
     resume="ids.any-text ids.never-collide ids.stay-inside",
-    runs="ids.any-text ids.never-collide ids.stay-inside ids.never-joined",
+    runs="ids.any-text ids.never-collide ids.stay-inside",
     snapshots="ids.any-text ids.never-collide ids.stay-inside ids.any-workflow ids.never-joined",
 )
 class IdsAsPaths(JsonFiles):
@@ -68,7 +68,7 @@ class NoRoomForTmp(JsonFiles):
 
 @shared_bug(
     effects="ids.refused mark.bad-id save.bad-id",
-    paused="ids.refused ids.refused-by-all",
+    paused="ids.refused ids.refused-by-all token.refused",
     resume="ids.refused save.bad-id",
     runs="ids.refused ids.refused-everywhere",
     snapshots="ids.refused ids.refused-everywhere",

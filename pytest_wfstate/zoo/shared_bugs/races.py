@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import shutil
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Generator
 from typing import Any
 
 from pytest_wfstate.stores.file.folder import Folder, LockedFolder
+from pytest_wfstate.stores.file.scope import scope
 from pytest_wfstate.zoo.base import shared_bug
 from pytest_wfstate.zoo.correct_stores import JsonFiles
 
@@ -23,8 +23,8 @@ class LockOfAHandle(Folder):
         super().__init__(home, "power")
         self._own = threading.Lock()
 
-    @contextlib.contextmanager
-    def exclusive(self) -> Iterator[LockedFolder]:
+    @scope
+    def exclusive(self, id_: str | None = None) -> Generator[LockedFolder]:  # noqa: ARG002 - no other program's files
         """Exclude the other threads of this handle."""
         self._settle()
         fd = os.open(self.home, os.O_RDONLY)
@@ -34,8 +34,8 @@ class LockOfAHandle(Folder):
         finally:
             os.close(fd)
 
-    @contextlib.contextmanager
-    def shared(self) -> Iterator[list[str]]:
+    @scope
+    def shared(self) -> Generator[list[str]]:
         """Exclude the other threads of this handle."""
         with self._own:
             yield os.listdir(self.home) if self.exists() else []
@@ -50,8 +50,8 @@ class LockFile(Folder):
         super().__init__(home, "power")
         self._lock = self.path(".lock")
 
-    @contextlib.contextmanager
-    def exclusive(self) -> Iterator[LockedFolder]:
+    @scope
+    def exclusive(self, id_: str | None = None) -> Generator[LockedFolder]:  # noqa: ARG002 - no other program's files
         """Wait a while for the file to disappear."""
         self._settle()
         tries = 0
@@ -77,9 +77,10 @@ class LockFile(Folder):
 
 @shared_bug(
     effects="race.save-save race.save-mark race.mark-mark race.mark-delete",
-    paused="race.save-save race.save-claim race.save-complete race.save-recover race.claim-claim race.claim-complete "
-    "race.claim-recover race.claim-remove race.complete-complete race.complete-recover race.recover-recover "
-    "race.recover-remove",
+    paused="race.save-save race.save-claim race.save-complete race.save-recover race.claim-claim "
+    "race.claim-complete race.claim-recover race.claim-remove race.complete-complete "
+    "race.complete-recover race.recover-recover race.recover-remove race.renew-renew race.recover-renew "
+    "race.remove-renew race.save-renew race.claim-renew race.complete-renew",
     resume="race.save-save",
     runs="race.create-run-create-run race.create-run-update-context race.create-run-delete-run "
     "race.create-run-upsert-step race.update-context-update-context race.update-context-delete-run "
@@ -97,7 +98,9 @@ class LockPerHandle(JsonFiles):
 @shared_bug(
     paused="kill.save kill.claim kill.complete kill.recover kill.remove power.save power.claim power.complete "
     "power.recover power.remove errors.save errors.claim errors.complete errors.recover errors.remove "
-    "race.killed-save race.killed-claim race.killed-complete race.killed-recover race.killed-remove"
+    "race.killed-save race.killed-claim race.killed-complete race.killed-recover race.killed-remove "
+    "kill.fenced-complete power.fenced-complete errors.fenced-complete kill.renew power.renew "
+    "errors.renew kill.takeover power.takeover errors.takeover race.killed-renew"
 )
 class LeavesItsLock(JsonFiles):
     """The lock is a file that exists or not. A killed process leaves it behind, and all others are locked out."""
@@ -109,7 +112,7 @@ class LeavesItsLock(JsonFiles):
 
 @shared_bug(
     effects="errors.delete race.delete-delete",
-    paused="errors.remove race.complete-remove race.remove-remove",
+    paused="errors.remove race.complete-remove race.remove-remove race.remove-renew",
     resume="errors.delete race.delete-delete",
     runs="errors.delete race.delete-run-delete-run",
 )

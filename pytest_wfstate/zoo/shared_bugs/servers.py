@@ -14,7 +14,7 @@ from pytest_wfstate.zoo.base import shared_bug_on_redis
 
 @shared_bug_on_redis(
     effects="cut.save cut.mark cut.delete",
-    paused="cut.save cut.claim cut.complete cut.recover cut.remove",
+    paused="cut.save cut.claim cut.complete cut.recover cut.remove cut.fenced-complete cut.renew cut.takeover",
     resume="cut.save cut.delete",
     runs="cut.create cut.update cut.delete cut.upsert",
     snapshots="cut.save cut.fork",
@@ -30,7 +30,7 @@ class TakesSentForDone(RedisStore):
         self._client = _Optimist(url)
 
 
-@shared_bug_on_redis(paused="cut.claim cut.complete cut.recover")
+@shared_bug_on_redis(paused="cut.claim cut.complete cut.recover cut.takeover cut.fenced-complete cut.renew")
 class SendsAgain(RedisStore):
     """A change that got no response is sent again, as if it had never arrived.
 
@@ -69,10 +69,10 @@ class _Unwarned(RedisClient):
 class _Forgetful(RedisClient):
     """A client that does not recognize its own receipts."""
 
-    def _run(self, script: Script, keys: Sequence[str], args: Sequence[Argument]) -> Any:
+    def _run(self, script: Script, keys: Sequence[str], args: Sequence[Argument], client: Any = None) -> Any:
         known, *others = keys
         unknown = f"{known}:{uuid.uuid4().hex}" if isinstance(script, ChangeScript) else known
-        return super()._run(script, [unknown, *others], args)
+        return super()._run(script, [unknown, *others], args, client)
 
 
 class _Optimist(RedisClient):

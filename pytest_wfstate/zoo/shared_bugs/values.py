@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from pytest_wfstate.contracts.records import FrameworkType
+from pytest_wfstate.contracts.framework import FrameworkType
 from pytest_wfstate.errors import NotFound
 from pytest_wfstate.stores.file.folder import LockedFolder
 from pytest_wfstate.zoo.base import shared_bug
@@ -16,11 +16,13 @@ from pytest_wfstate.zoo.correct_stores import JsonFiles, R
     effects="load.missing save.load mark.creates delete.forgets delete.idempotent ids.never-collide mark.wrong-effect "
     "save.after-delete delete.seen-at-once delete.others corrupt.heals save.unsound random.calls",
     paused="load.missing save.load claim.takes complete.ends recover.rearms remove.paused remove.idempotent "
-    "ids.never-collide claim.leaves-winner claim.replaces save.after-end save.refused recover.paused-again "
-    "recover.once complete.idempotent complete.leaves-paused complete.paused-again complete.after-restart "
-    "complete.others complete.own-again remove.claimed remove.both values.unknown ids.refused-by-all "
-    "ids.claimed ids.claims-never-collide corrupt.heals complete.not-anothers complete.not-anothers-after-save "
-    "recover.older-than recover.age-of-last-claim recover.bad-age random.calls",
+    "ids.never-collide claim.leaves-winner claim.replaces save.after-end save.refused "
+    "recover.paused-again recover.once complete.idempotent complete.leaves-paused complete.paused-again "
+    "complete.after-restart complete.others complete.own-again remove.claimed remove.both values.unknown "
+    "ids.refused-by-all ids.claimed ids.claims-never-collide corrupt.heals complete.not-anothers "
+    "complete.not-anothers-after-save recover.older-than recover.age-of-last-claim recover.bad-age "
+    "random.calls complete.token complete.token-lost renew.ended complete.token-not-handle "
+    "renew.paused-again complete.token-paused-again complete.token-once token.others token.refused",
     resume="load.missing save.load delete.forgets delete.idempotent ids.never-collide save.after-delete "
     "delete.seen-at-once delete.others load.before-folder corrupt.heals save.unsound random.calls",
     runs="load.missing save.load steps.missing delete.forgets delete.idempotent values.falsy values.unicode "
@@ -42,8 +44,9 @@ class MissingIsAnError(JsonFiles):
 @shared_bug(
     effects="save.replaces save.survives-restart handles.see-each-other mark.after-save save.after-marks "
     "corrupt.heals errors.save",
-    paused="save.replaces save.survives-restart handles.see-each-other corrupt.heals errors.save race.save-recover "
-    "race.killed-save race.killed-claim race.killed-complete race.killed-recover race.killed-remove",
+    paused="save.replaces save.survives-restart handles.see-each-other corrupt.heals errors.save "
+    "race.save-recover race.killed-save race.killed-claim race.killed-complete race.killed-recover "
+    "race.killed-remove race.remove-renew race.killed-renew",
     resume="save.replaces save.survives-restart handles.see-each-other save.shorter save.others save.elsewhere "
     "corrupt.heals errors.delete",
     runs="save.replaces save.survives-restart handles.see-each-other create.keeps-steps create.replaces-all "

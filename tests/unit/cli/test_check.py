@@ -122,7 +122,7 @@ SHIPPED = {
     "a contract: its file store": ("--contract paused -k paused.save.load", ["paused.file  1/1  -  -  0  0  0  0"]),
     "clauses above the level are counted, and not those that are not applicable": (
         "paused.memory --level safe -k 'paused.kill.save or paused.power or paused.save.load'",
-        ["paused.memory  1/1  -  -  0  0  0  5"],
+        ["paused.memory  1/1  -  -  0  0  0  8"],
     ),
     "SQLite": ("paused.sqlite -k paused.save.load", ["paused.sqlite  1/1  -  -  0  0  0  0"]),
     "a server": ("resume.redis -k 'resume.save.load or resume.cut.save'", ["resume.redis  1/1  1/1  -  0  0  0  0"]),
@@ -133,6 +133,11 @@ SHIPPED = {
 def test_shipped_stores_are_checked(capsys: pytest.CaptureFixture[str], arguments: str, expected: list[str]) -> None:
     assert main(["check", *shlex.split(arguments)]) == 0
     assert rows(capsys) == [cells(line) for line in expected]
+
+
+def test_a_password_in_the_query_of_a_url_is_not_shown(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["check", "paused.file:postgresql://host/base?password=s3cret"]) != 0
+    assert "password=***" in capsys.readouterr().err
 
 
 def test_a_store_on_a_given_server_is_checked_and_leaves_no_key(
@@ -187,6 +192,48 @@ def test_an_unmeasured_clause_is_not_a_success(project: Path, capsys: pytest.Cap
     assert cells(out.splitlines()[1]) == ["mine:factory", "-", "0/1", "-", "0", "0", "1", "0"]
     assert "--- mine:factory: paused.kill.save was not measured ---" in out
     assert main(["check", "mine:factory", "--contract", "paused", "--medium", "memory", "-k", "paused.save"]) == 0
+
+
+UNSYNCED = """
+import os
+
+from pytest_wfstate import FileResumeStore
+
+def factory(home):
+    return FileResumeStore(home, durability="process")
+"""
+
+
+def test_the_command_in_a_report_replays_the_violation(project: Path) -> None:
+    (project / "mine.py").write_text(UNSYNCED)
+    command = ("check", "mine:factory", "--contract", "resume", "--profile", "quick")
+    first = run(project, *command, "-k", "resume.power")
+    printed = re.findall(r"Replay it:  (wfstate .*)", first.stdout)
+    assert len(printed) > 1
+    assert printed[0].startswith(f"wfstate {shlex.join(command)} -k resume.power.save --replay=posix-")
+    again = run(project, *shlex.split(printed[0])[1:])
+    assert again.returncode == 1
+    assert again.stdout.count("This is one disk, replayed.") == 1
+    assert re.findall(r"Replay it:  (wfstate .*)", again.stdout) == printed[:1]
+
+
+def test_a_replay_of_nothing_is_an_error(project: Path) -> None:
+    replay = "posix-1-0-83dea0de"
+    result = run(project, "check", "resume.file", "-k", "resume.save.load", f"--replay={replay}")
+    assert (result.returncode, result.stdout) == (2, "")
+    assert f"wfstate check: nothing was replayed. No clause that ran reached the exploration of --replay={replay}." in (
+        result.stderr
+    )
+    assert run(project, "check", "resume.file", "--replay=no").stderr.startswith(
+        "wfstate check: --replay: 'no' is not a replay id."
+    )
+
+
+@pytest.mark.usefixtures("project")
+def test_the_id_of_a_clause_selects_no_other(capsys: pytest.CaptureFixture[str]) -> None:
+    for keyword, safe in (("paused.ids.refused", "1/1"), ("paused.ids.refuse", "2/2")):
+        assert main(["check", "paused.file", "-k", keyword]) == 0
+        assert [row[1:4] for row in rows(capsys)] == [["-", safe, "-"]]
 
 
 IN_MEMORY = "def factory(home): return stores.setdefault(home, MemoryPausedStore()).handle()"

@@ -80,6 +80,10 @@ def test_a_store_that_breaks_other_clauses_than_it_names_fails_the_matrix(
             ["  caught by x.a.b", "  MISSED: x.a.c passed on this known-bad store."],
         ),
         (
+            {"x.a.b": "known", "x.a.c": "not seen"},
+            ["  caught by x.a.b", "  MISSED: x.a.c passed on this known-bad store."],
+        ),
+        (
             {"x.a.c": "not measured"},
             [
                 "  MISSED: x.a.b did not run on this known-bad store.",

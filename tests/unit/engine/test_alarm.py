@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -12,6 +13,7 @@ from collections.abc import Iterator
 import pytest
 
 from pytest_wfstate.engine.alarm import Alarm, TimeIsUp
+from pytest_wfstate.faults.failures import is_interruption
 
 
 @pytest.fixture
@@ -65,6 +67,39 @@ def test_an_earlier_timer_still_fires(alarm: Alarm, theirs: list[int]) -> None:
         pass
     while not theirs:
         signal.pause()
+
+
+def test_an_earlier_timer_that_is_due_first_fires_inside_the_block(theirs: list[int]) -> None:
+    alarm = Alarm(60)
+    signal.setitimer(signal.ITIMER_REAL, 0.01)
+    with contextlib.closing(alarm), alarm:
+        while not theirs:
+            signal.pause()
+        assert 0 < signal.getitimer(signal.ITIMER_REAL)[0] < 60
+
+
+def test_a_block_that_is_due_after_an_earlier_timer_is_still_interrupted(alarm: Alarm, theirs: list[int]) -> None:
+    signal.setitimer(signal.ITIMER_REAL, 0.01)
+    with pytest.raises(TimeIsUp), alarm:
+        forever()
+    assert theirs == [signal.SIGALRM]
+
+
+def test_the_time_of_a_block_counts_for_an_earlier_timer(alarm: Alarm, theirs: list[int]) -> None:
+    signal.setitimer(signal.ITIMER_REAL, 60)
+    with pytest.raises(TimeIsUp), alarm:
+        forever()
+    assert signal.getitimer(signal.ITIMER_REAL)[0] <= 60 - alarm.seconds
+    assert not theirs
+
+
+def test_what_interrupts_a_block_is_not_an_interruption_of_the_test(alarm: Alarm) -> None:
+    with pytest.raises(TimeIsUp) as interrupted, alarm:
+        forever()
+    place = interrupted.value.place()
+    assert place is not None
+    assert place.tb_frame.f_code is sys._getframe().f_code
+    assert not is_interruption(interrupted.value)
 
 
 def test_another_thread_is_not_interrupted(alarm: Alarm) -> None:

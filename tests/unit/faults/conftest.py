@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Protocol
@@ -41,6 +42,15 @@ def lab() -> Iterator[Lab]:
     yield make
     for crash in labs:
         crash.close()
+
+
+def until(condition: Callable[[], bool]) -> None:
+    """Wait for another process, for at most 10 s."""
+    for _ in range(1000):
+        if condition():
+            return
+        time.sleep(0.01)
+    raise AssertionError("waited for 10 s")
 
 
 def accept(_: Disk) -> None:

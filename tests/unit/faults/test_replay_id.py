@@ -14,7 +14,17 @@ from hypothesis import strategies as st
 from pytest_wfstate import Crash, CrashBug, CrashResult, Disk, NotMeasured
 from pytest_wfstate.faults.bounds import MODELS, Model
 from pytest_wfstate.faults.disk.states import Counters, CrashedRun, distinct_states, find
-from pytest_wfstate.faults.replay_id import CrashId, FailedId, NoReplayId, ReplayId, TraceChanged
+from pytest_wfstate.faults.replay_id import (
+    CrashId,
+    FailedId,
+    NoReplayId,
+    RaceId,
+    ReplayId,
+    TraceChanged,
+    death_of,
+    read_turns,
+    turns_text,
+)
 from pytest_wfstate.faults.trace.ops import Trace, Tree
 from pytest_wfstate.labs.lab import Settings
 from tests.unit.faults.conftest import Lab
@@ -35,6 +45,13 @@ FAILED = st.builds(
     st.integers(1, 10**6),
     st.text("0123456789abcdef", min_size=8, max_size=8),
 )
+CHOICES = st.lists(st.tuples(st.lists(st.integers(0, 2), min_size=1, max_size=4), st.integers(1, 5)), min_size=1)
+RACES = st.builds(
+    RaceId,
+    st.sampled_from(["race", "line", "opcode", "await"]),
+    CHOICES.map(lambda parts: (*(choice for choices, times in parts for choice in choices * times), death_of(1), 0)),
+    st.text("0123456789abcdef", min_size=8, max_size=8),
+)
 
 
 def whole(disk: Disk) -> None:
@@ -46,6 +63,7 @@ class TestText:
     @given(
         st.builds(ReplayId, st.integers(1, 99), st.lists(CRASHES, min_size=1, max_size=2).map(tuple))
         | st.builds(ReplayId, st.integers(1, 99), st.lists(CRASHES, max_size=1).map(tuple), FAILED)
+        | st.builds(ReplayId, st.integers(1, 99), race=RACES)
     )
     def test_reads_back(self, replay: ReplayId) -> None:
         assert ReplayId.read(str(replay)) == replay
@@ -59,10 +77,19 @@ class TestText:
             "2:ext4-4-0-83dea0de+ext4-7-0.0.1-12345678",
             "short-2-83dea0de",
             "2:EIO-3-83dea0de+posix-4-0.1.1-83dea0de",
+            "race-0.5_1.12_k0-83dea0de",
+            "race-2.5_0.2_1.3_r2x99-83dea0de",
+            "late:posix-4-0.1.1-83dea0de",
+            "2:mix13:kill-4-0-83dea0de",
+            "t0.5_12.1_a.3:posix-4-0-83dea0de+posix-7-0-12345678",
         ],
     )
     def test_is_short_and_needs_no_quotes(self, text: str) -> None:
         assert str(ReplayId.read(text)) == text
+
+    def test_of_a_livelock_is_short(self) -> None:
+        race = RaceId("race", (0, 0, *(1, 1, 1, 0, 0, 0) * 1000), "83dea0de")
+        assert str(race) == "race-0.2_1.3_0.3_r2x999-83dea0de"
 
     @pytest.mark.parametrize(
         "text",
@@ -81,6 +108,10 @@ class TestText:
             "EIO-1",
             "kill-0-0-00000000+EIO-1-00000000",
             "EIO-1-00000000+kill-0-0-00000000+kill-0-0-00000000",
+            "soon:kill-0-0-00000000",
+            "mix0:kill-0-0-00000000",
+            "t:kill-0-0-00000000",
+            "t0.0:kill-0-0-00000000",
         ],
     )
     def test_anything_else_is_refused(self, text: str) -> None:
@@ -90,6 +121,12 @@ class TestText:
             ReplayId.read(text)
         assert isinstance(caught.value, ValueError)
         assert repr(text) in str(caught.value)
+
+    @given(st.lists(st.sampled_from(["0", "1", "12", "a", "bc"]), min_size=1))
+    def test_turns_read_back(self, turns: list[str]) -> None:
+        order = turns_text(turns)
+        assert read_turns(order) == turns
+        assert ReplayId.read(f"{order}:kill-0-0-00000000").order == order
 
 
 class TestFinding:

@@ -3,17 +3,25 @@
 from __future__ import annotations
 
 import collections
+import dataclasses
+import sqlite3
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import strategies as st
 
 import pytest_wfstate
+from pytest_wfstate import CannotCompare
+from pytest_wfstate.contracts.base import Contract, Operation
 from pytest_wfstate.contracts.paused import PausedWorkflow
+from pytest_wfstate.faults.bounds import PROFILES, NotMeasured
 from pytest_wfstate.faults.race.report import RaceBug
+from pytest_wfstate.labs.lab import Settings
 from pytest_wfstate.labs.race import Race
 from pytest_wfstate.labs.storm import Medium
+from pytest_wfstate.specs.arguments import only_an_id
 from pytest_wfstate.stores.file import FilePausedStore
 
 STORES = {
@@ -26,9 +34,9 @@ STORES = {
 
 
 @pytest.fixture
-def seconds(request: pytest.FixtureRequest) -> float:
-    """How long a storm lasts."""
-    return 20.0 if request.config.getoption("--wfstate-profile") == "thorough" else 0.6
+def calls(request: pytest.FixtureRequest) -> int:
+    """How many calls a storm makes."""
+    return 20_000 if request.config.getoption("--wfstate-profile") == "thorough" else 400
 
 
 def file_store(name: str) -> Callable[[Path], Any]:
@@ -46,11 +54,11 @@ def memory_store(name: str) -> Callable[[Path], Any]:
 
 @pytest.mark.parametrize("contract", STORES)
 @pytest.mark.parametrize("opening", [file_store, sqlite_store, memory_store])
-def test_shipped_stores_pass(race: Race, opening: Any, contract: str, seconds: float) -> None:
+def test_shipped_stores_pass(race: Race, opening: Any, contract: str, calls: int) -> None:
     medium: Medium = "memory" if opening is memory_store else "disk"
-    result = race.storm(opening(STORES[contract]), contract, seconds=seconds, medium=medium)
+    result = race.storm(opening(STORES[contract]), contract, calls=calls, medium=medium)
     assert result.verdict == "CLEAN"
-    assert result.calls >= 200
+    assert result.calls >= calls
     assert bool(result.killed) == (medium == "disk")
 
 
@@ -94,12 +102,101 @@ def opens_badly(home: Path) -> Any:
 )
 def test_bugs_are_found(race: Race, store: Callable[[Path], Any], message: str) -> None:
     with pytest.raises(RaceBug, match=message):
-        race.storm(store, "paused", seconds=30 if store is ReadsEachFile else 3)
+        race.storm(store, "paused", calls=3_000 if store is ForgetsOldRuns else 20_000)
+
+
+class Queue:
+    """First in, first out; whatever is left stays for the next round."""
+
+    def __init__(self) -> None:
+        self.items: collections.deque[str] = collections.deque()
+
+    def put(self, item: str) -> None:
+        self.items.append(item)
+
+    def pop(self) -> str | None:
+        return self.items.popleft() if self.items else None
+
+    def look(self) -> list[str]:
+        return list(self.items)
+
+
+class SqliteQueue:
+    """A queue in a table; each call is one transaction."""
+
+    def __init__(self, home: Path) -> None:
+        self._db = sqlite3.connect(home / "queue.db", isolation_level=None, timeout=30)
+        self._db.execute("CREATE TABLE IF NOT EXISTS queue (id INTEGER PRIMARY KEY AUTOINCREMENT, item TEXT)")
+
+    def put(self, item: str) -> None:
+        self._db.execute("INSERT INTO queue (item) VALUES (?)", [item])
+
+    def pop(self) -> str | None:
+        oldest = "(SELECT min(id) FROM queue)"
+        row = self._db.execute(f"DELETE FROM queue WHERE id = {oldest} RETURNING item").fetchall()
+        return row[0][0] if row else None
+
+    def look(self) -> list[str]:
+        return [item for (item,) in self._db.execute("SELECT item FROM queue ORDER BY id")]
+
+    def close(self) -> None:
+        self._db.close()
+
+
+class ForgetsWhatIsLeft(SqliteQueue):
+    """Deletes the items of earlier rounds."""
+
+    def put(self, item: str) -> None:
+        super().put(item)
+        self._db.execute("DELETE FROM queue WHERE item < ?", [item.partition("-")[0]])
+
+
+def queue_contract(keys: Callable[..., list[str]] | None) -> Contract:
+    put = Operation("put", only_an_id, mutates=True, required=True, keys=keys)
+    pop = Operation("pop", lambda _: st.just(()), mutates=True, positional=0, keys=keys)
+    look = Operation("look", lambda _: st.just(()), positional=0, keys=keys)
+    return Contract("queue", [put, pop, look], lambda _: Queue(), lambda id_, _: put(id_), lambda _: [look()])
+
+
+@pytest.mark.parametrize("keys", [None, lambda *_: ["the queue"]], ids=["whole", "with a key"])
+def test_what_a_round_leaves_is_there_in_the_next(race: Race, keys: Callable[..., list[str]] | None) -> None:
+    assert race.storm(SqliteQueue, queue_contract(keys), calls=600).verdict == "CLEAN"
+    with pytest.raises(RaceBug, match="These results are impossible"):
+        race.storm(ForgetsWhatIsLeft, queue_contract(keys), calls=600)
+
+
+class LooksLater(SqliteQueue):
+    """Returns a generator."""
+
+    def look(self) -> Any:
+        return (item for item in super().look())
+
+
+def test_a_result_that_cannot_be_compared_is_not_blamed_on_the_store(race: Race) -> None:
+    with pytest.raises(CannotCompare, match=r"^look\(\) returned what cannot be compared"):
+        race.storm(LooksLater, queue_contract(None), calls=200)
+
+
+def test_a_storm_makes_as_many_calls_as_it_is_asked_for(race: Race) -> None:
+    counts = [race.storm(memory_store("ResumeStore"), "resume", calls=250, medium="memory") for _ in range(2)]
+    assert [(result.calls, result.rounds, result.left) for result in counts] == [(250, 2, 0)] * 2
+
+
+def test_a_storm_that_the_safety_net_stops_is_incomplete() -> None:
+    race = Race(Settings(bounds=dataclasses.replace(PROFILES["default"], seconds=0)))
+    with pytest.raises(NotMeasured, match=r"^INCOMPLETE(.|\n)*the safety net of 0 s .* Not tried: 400 calls"):
+        race.storm(memory_store("ResumeStore"), "resume", calls=600, medium="memory")
+
+
+def test_a_storm_that_cannot_be_judged_is_incomplete(race: Race, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pytest_wfstate.oracle.rounds.MOST_COST", 0)
+    with pytest.raises(NotMeasured, match=r"round 1 was not judged: the search .* Not made: 400 calls"):
+        race.storm(memory_store("ResumeStore"), "resume", calls=600, medium="memory")
 
 
 def test_an_error_in_open_is_raised(race: Race) -> None:
     with pytest.raises(PermissionError, match="no way into h"):
-        race.storm(opens_badly, "paused", seconds=1)
+        race.storm(opens_badly, "paused", calls=1)
 
 
 @pytest.fixture

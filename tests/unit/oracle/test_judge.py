@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
+import array
+import collections
+import datetime
+import decimal
+import fractions
+import pathlib
 import random
+import uuid
 from typing import Any
 
 import pytest
+from hypothesis import strategies as st
 
-from pytest_wfstate import MemoryPausedStore, Violation, samples
-from pytest_wfstate.contracts.base import Call
-from pytest_wfstate.oracle import Entry, Errored, Judge, Outcome, ReferenceModel, Refused, Returned, Timeline
-from pytest_wfstate.oracle.model import plain
+from pytest_wfstate import CannotCompare, MemoryPausedStore, Violation, samples
+from pytest_wfstate.contracts.base import Call, Contract, Operation
+from pytest_wfstate.oracle import Entry, Errored, Judge, Outcome, ReferenceModel, Refused, Returned, Rounds, Timeline
 from pytest_wfstate.oracle.partition import parts
+from pytest_wfstate.oracle.values import plain
 from pytest_wfstate.specs.paused import CLAIM, COMPLETE, LIST, LOAD, PAUSED, RECOVER, REMOVE, SAVE, save
 
 DONE = Returned(None)
@@ -109,7 +117,7 @@ class TestConcurrentCalls:
     @pytest.mark.parametrize("whole", [False, True])
     def test_a_history_of_the_reference_is_explained(self, whole: bool) -> None:
         Judge(ReferenceModel(PAUSED)).schedule(history(7, 200, whole=whole))
-        Judge(ReferenceModel(PAUSED)).storm(history(7, 200, whole=whole))
+        Rounds(ReferenceModel(PAUSED)).add(history(7, 200, whole=whole))
 
     def test_a_claim_with_two_winners_is_not(self) -> None:
         judge = Judge(ReferenceModel(PAUSED))
@@ -134,7 +142,7 @@ class TestConcurrentCalls:
 
     def test_a_storm_shows_the_calls_around(self) -> None:
         with pytest.raises(Violation) as caught:
-            Judge(ReferenceModel(PAUSED)).storm(TWO_WINNERS)
+            Rounds(ReferenceModel(PAUSED)).add(TWO_WINNERS)
         _, around = str(caught.value).split("The calls around them, with begin and end in milliseconds:\n")
         assert around.startswith("      0.0 -  1000.0  one: save(samples.paused('a')) -> None\n")
         assert "samples.paused('b'" not in around
@@ -149,3 +157,88 @@ class TestParts:
 
     def test_a_call_that_depends_on_all_runs_keeps_it_whole(self) -> None:
         assert len(parts(history(3, 40, whole=True), PAUSED)) == 1
+
+
+class Register:
+    """Keeps one value of any type, and returns it."""
+
+    def __init__(self) -> None:
+        self.value: Any = None
+
+    def put(self, value: Any) -> None:
+        self.value = value
+
+    def get(self) -> Any:
+        return self.value
+
+
+PUT = Operation("put", lambda _: st.just(()), mutates=True)
+GET = Operation("get", lambda _: st.just(()), positional=0)
+REGISTER = Contract("register", [PUT, GET], lambda _: Register(), lambda _, number: PUT(number), lambda _: [GET()])
+
+
+class Slots:
+    __slots__ = ("number",)
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+
+
+MAKERS: dict[str, Any] = {
+    "Decimal": decimal.Decimal,
+    "Fraction": fractions.Fraction,
+    "float": float,
+    "complex": complex,
+    "range": range,
+    "date": datetime.date.fromordinal,
+    "time": datetime.time,
+    "timedelta": datetime.timedelta,
+    "UUID": lambda number: uuid.UUID(int=number),
+    "Path": lambda number: pathlib.Path(str(number)),
+    "slots": Slots,
+    "deque": lambda number: collections.deque([number]),
+    "array": lambda number: array.array("i", [number]),
+    "bytearray": bytearray,
+    "set": lambda number: {number},
+    "frozenset": lambda number: frozenset([number]),
+    "Counter": lambda number: collections.Counter([number]),
+    "exception": ValueError,
+}
+
+
+class TestValuesOfAnyType:
+    """A reference may keep anything, and a store may return it."""
+
+    @pytest.mark.parametrize("make", MAKERS.values(), ids=MAKERS)
+    def test_two_of_its_values_are_two_states(self, make: Any) -> None:
+        for after_crash in (1, 2):
+            timeline = Judge(ReferenceModel(REGISTER, in_order=False), remembers=True).begin()
+            timeline.crash("store", [PUT(make(1)), PUT(make(2))], [DONE])
+            timeline.call("reopened", GET(), Returned(plain(make(after_crash))))
+            with pytest.raises(Violation):
+                timeline.call("reopened", GET(), Returned(plain(make(3))))
+
+    def test_a_list_of_sets_may_be_in_any_order_after_a_crash(self) -> None:
+        timeline = Judge(ReferenceModel(REGISTER, in_order=False), remembers=True).begin()
+        timeline.crash("store", [PUT([{1}, {2}])], [DONE])
+        timeline.call("reopened", GET(), Returned([{2}, {1}]))
+
+    def test_results_with_the_same_repr_are_told_apart(self) -> None:
+        class Silent:
+            def __init__(self, number: int) -> None:
+                self.number = number
+
+            def __repr__(self) -> str:
+                return "Silent"
+
+        judge = Judge(ReferenceModel(REGISTER))
+        judge.schedule([entry("one", PUT(Silent(1)), 0, 1, DONE), entry("one", GET(), 2, 3, Returned(Silent(1)))])
+        with pytest.raises(Violation, match="number is 2, not 1"):
+            judge.schedule([entry("one", PUT(Silent(1)), 0, 1, DONE), entry("one", GET(), 2, 3, Returned(Silent(2)))])
+
+    def test_a_type_that_hides_what_it_holds_is_refused(self) -> None:
+        timeline = Judge(ReferenceModel(REGISTER), remembers=True).begin()
+        with pytest.raises(
+            CannotCompare, match=r"^The reference Register keeps .*: \.value is of type builtins\.generator"
+        ):
+            timeline.crash("store", [PUT(number for number in [1])], [])

@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pytest_wfstate.oracle import Entry, Errored, Forgotten, NeverReturned, Outcome, Refused, Returned, check
+from pytest_wfstate.oracle.linearize import DeadEnd, Explanation
 
 
 class Register:
@@ -95,7 +96,7 @@ class TestExplanation:
     def test_has_the_orders_that_were_tried(self) -> None:
         unexplained = check([write(1, 0, 1), read(0, 2, 3)], Register())
         assert unexplained is not None
-        assert unexplained.dead_ends == (((write(1, 0, 1, outcome=Forgotten()),), read(0, 2, 3)),)
+        assert unexplained.dead_ends == (DeadEnd(0, (write(1, 0, 1, outcome=Forgotten()),), read(0, 2, 3)),)
 
     def test_the_calls_it_names_are_unexplained_whatever_the_others_returned(self) -> None:
         entries = [write(1, 0, 1), read(1, 2, 3), read(2, 4, 5)]
@@ -105,26 +106,27 @@ class TestExplanation:
         assert read(1, 2, 3) not in unexplained.entries
 
 
-def explained_by_brute_force(entries: Sequence[Entry]) -> bool:
+def ends_by_brute_force(entries: Sequence[Entry], starts: Iterable[int] = (0,)) -> set[int]:
     """Try every order of every choice of the calls that need not have happened."""
     must = [entry for entry in entries if entry.must_have_happened]
     may = [entry for entry in entries if not entry.must_have_happened]
-    return any(
-        _explains(order)
+    return {
+        end
         for count in range(len(may) + 1)
         for chosen in itertools.combinations(may, count)
         for order in itertools.permutations([*must, *chosen])
-    )
+        for end in _ends(order, starts)
+    }
 
 
-def _explains(order: Sequence[Entry]) -> bool:
+def _ends(order: Sequence[Entry], starts: Iterable[int]) -> set[int]:
     for index, entry in enumerate(order):
         if any(later.until < entry.begin for later in order[index + 1 :]):
-            return False
-    states = {Register().start()}
+            return set()
+    states = set(starts)
     for entry in order:
         states = {after for state in states for after in Register().step(state, entry)}
-    return bool(states)
+    return states
 
 
 @st.composite
@@ -161,7 +163,21 @@ def calls(draw: st.DrawFn, client: str, begin: float, end: float) -> Entry:
 @settings(max_examples=300, deadline=None)
 @given(histories())
 def test_agrees_with_trying_every_order(entries: list[Entry]) -> None:
-    assert (check(entries, Register()) is None) == explained_by_brute_force(entries)
+    assert (check(entries, Register()) is None) == bool(ends_by_brute_force(entries))
+
+
+@settings(max_examples=300, deadline=None)
+@given(histories(), st.sets(st.integers(0, 2)))
+def test_finds_every_state_that_some_order_leads_to(entries: list[Entry], starts: set[int]) -> None:
+    states = list(Explanation(entries, Register(), starts).states())
+    assert len(states) == len(set(states))
+    assert set(states) == ends_by_brute_force(entries, starts)
+
+
+def test_a_search_that_costs_too_much_is_abandoned_and_says_so() -> None:
+    explanation = Explanation(concurrent_run(calls=20, clients=4), Register(), [0], most=100)
+    assert not explanation.holds
+    assert explanation.is_abandoned
 
 
 def test_a_thousand_calls_of_four_clients_are_explained() -> None:

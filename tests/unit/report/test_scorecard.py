@@ -35,13 +35,22 @@ def test_a_table_is_aligned_and_its_notes_follow() -> None:
 
 
 def test_a_note_names_what_a_pass_did_without() -> None:
-    row = Row(
-        "store", [Item("TestStore", "a.b.c", "core", "passed", left_out=("not offered: no list",), is_bounded=True)]
-    )
+    row = Row("store", [Item("TestStore", "a.b.c", "core", "passed", left_out=("not offered: no list",))])
+    assert row.notes() == ["1 passed in part: not offered: no list"]
+
+
+def test_a_note_says_how_little_a_bound_left() -> None:
+    bounded_to = ("26 of 7,146,580 combinations, 12 of 40 call sites crashed", "1 of at least 2 schedules")
+    row = Row("store", [Item("TestStore", f"a.b.{n}", "core", "passed", bounded_to=bounded_to) for n in range(10)])
     assert row.notes() == [
-        "1 passed in part: not offered: no list",
-        "a bound cut off 1 of the explorations: a larger --profile tries more",
+        "a bound cut off 20 explorations: a larger profile tries more",
+        *(
+            f"a.b.{n}: 26 of 7,146,580 combinations, 12 of 40 call sites crashed; and 1 more exploration"
+            for n in range(8)
+        ),
+        "2 more tests",
     ]
+    assert row.in_a_line() == "store: core 10/10; 20 explorations cut off by a bound"
 
 
 def test_a_note_names_what_a_pass_does_not_prove() -> None:
@@ -52,7 +61,7 @@ def test_a_note_names_what_a_pass_does_not_prove() -> None:
 
 
 def test_only_clauses_seen_to_hold_are_clean() -> None:
-    assert Row("store", [item("passed"), item("not offered"), item("known")]).is_clean
+    assert Row("store", [item("passed"), item("not offered"), item("known"), item("not seen")]).is_clean
     assert not Row("store", [item("passed"), item("failed")]).is_clean
     assert not Row("store", [item("passed"), item("not measured")]).is_clean
     assert not Row("store", [item("not offered")]).is_clean
@@ -62,7 +71,18 @@ def test_only_clauses_seen_to_hold_are_clean() -> None:
 def test_a_test_that_is_not_a_clause_can_fail_too() -> None:
     row = Row("store", [item("passed"), item("failed", level="", text="it is not whole", clause="test_suite_is_whole")])
     assert row.cells()[1:5] == ("1/1", "-", "-", "1")
-    assert violations([row]) == "--- store: test_suite_is_whole fails ---\nit is not whole\n"
+    assert violations([row]) == "store: test_suite_is_whole fails: it is not whole"
+
+
+def test_a_report_is_shown_in_full_or_in_its_only_line() -> None:
+    row = Row("store", [item("failed", text="one\ntwo"), *[item("not measured", text="open() raises OSError")] * 2])
+    assert violations([row]).splitlines() == [
+        "--- store: a.b.c fails ---",
+        "one",
+        "two",
+        "",
+        *["store: a.b.c was not measured: open() raises OSError"] * 2,
+    ]
 
 
 def test_a_line_has_no_count_of_0() -> None:

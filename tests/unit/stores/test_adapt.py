@@ -26,7 +26,7 @@ from pytest_wfstate import (
     as_sync,
     samples,
 )
-from pytest_wfstate.stores.base import threaded
+from pytest_wfstate.stores.base import Store, threaded
 
 SYNC_OF_BOTH = {"sync": MemoryPausedStore, "async": MemoryRunStore}
 
@@ -59,7 +59,7 @@ class Closing(Spy):
         self.closed += 1
 
 
-class Threaded:
+class Threaded(Store):
     """A store that does its work in threads."""
 
     @threaded

@@ -152,3 +152,23 @@ def test_no_claim_reaches_an_infinite_age(store: PausedStore, infinite: float) -
     store.claim("run-1")
 
     assert store.recover_orphaned(older_than=infinite) == 0
+
+
+@pytest.mark.parametrize("end", ["complete", "complete with the token", "complete after losing it", "remove"])
+def test_a_handle_forgets_the_token_of_a_finished_claim_but_not_the_claim(store: Any, other: Any, end: str) -> None:
+    store.save(OLD)
+    store.claim("run-1")
+    token = store.token("run-1")
+    if end == "complete after losing it":
+        other.recover_orphaned()
+    match end.split()[0]:
+        case "remove":
+            store.remove("run-1")
+        case _:
+            store.complete("run-1", **({"token": token} if "token" in end else {}))
+
+    assert not getattr(store, "_claims", store)._tokens
+    other.save(NEW)
+    other.claim("run-1")
+    store.complete("run-1")
+    assert other.recover_orphaned() == 1

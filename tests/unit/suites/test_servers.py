@@ -20,15 +20,15 @@ class RepeatsBlindly(SqlPausedStore):
 
     def __init__(self, url: str, prefix: str) -> None:
         super().__init__(url, prefix=prefix)
-        change = self._database._change_once
+        write = self._database.write
 
         def again(*args: Any) -> Any:
             try:
-                return change(*args)
+                return write(*args)
             except LostConnection:
-                return change(*args)
+                return write(*args)
 
-        self._database.__dict__["_change_once"] = again
+        self._database.__dict__["write"] = again
 
 
 @only("test_cut_claim", "test_cut_recover")

@@ -13,7 +13,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from pytest_wfstate import Crash, CrashBug, Disk
-from pytest_wfstate.faults.bounds import MODELS, PROFILES, Bounds, Model
+from pytest_wfstate.faults.bounds import MODELS, PROFILES, Model
 from pytest_wfstate.faults.crash.advice import first_missing_sync
 from pytest_wfstate.faults.disk.models import crash_points
 from pytest_wfstate.faults.disk.states import Counters, CrashedRun, distinct_states
@@ -137,9 +137,22 @@ def test_every_op_of_the_same_line_is_fixed_at_once(crash: Crash) -> None:
     assert after == 0 < before
 
 
+def write_in_parts(path: Path) -> None:
+    with open(path, "wb", buffering=0) as file:
+        file.write(b"new ")
+        file.write(b"new")
+
+
+def overwrite_in_two_writes(path: Path) -> None:
+    fd = os.open(path, os.O_WRONLY)
+    os.write(fd, b"new ")
+    os.write(fd, b"new")
+    os.close(fd)
+
+
 class TestWithoutAnFsyncThatHelps:
-    @pytest.mark.parametrize("model", ["ext4", "posix"])
-    def test_a_file_is_changed_in_place(self, crash: Crash, model: Model) -> None:
+    @pytest.mark.parametrize(("model", "missing"), [("ext4", "512 to 1,023"), ("posix", "0 to 511")])
+    def test_a_file_is_changed_in_place(self, crash: Crash, model: Model, missing: str) -> None:
         def workload(home: Path) -> None:
             fd = os.open(home / "note", os.O_WRONLY)
             os.write(fd, b"n" * 1024)
@@ -152,7 +165,7 @@ class TestWithoutAnFsyncThatHelps:
         with pytest.raises(CrashBug) as caught:
             crash.explore(workload, check, setup=lambda home: write(home / "note", b"o" * 1024), model=model)
         text = str(caught.value)
-        assert "torn after 512 bytes in page 0" in text
+        assert f"write of 1,024 bytes at 0 to note, torn (missing bytes {missing})" in text
         assert "No fsync helps: the file is changed in place" in text
         assert "impossible" not in text
 
@@ -162,6 +175,49 @@ class TestWithoutAnFsyncThatHelps:
 
         with pytest.raises(CrashBug, match="No fsync helps: the file is changed in place"):
             crash.explore(lambda home: write(home / "note", b"x" * 5000), check, model="kill")
+
+    @pytest.mark.parametrize(
+        "overwrite",
+        [
+            lambda path: path.write_text("new"),
+            write_in_parts,
+            overwrite_in_two_writes,
+        ],
+        ids=["write_text", "several writes", "without truncate"],
+    )
+    def test_a_file_is_half_written(self, crash: Crash, overwrite: Callable[[Path], object]) -> None:
+        """Killed between the truncate and the write, or between two writes, with nothing lost."""
+        contents: set[bytes] = set()
+
+        def workload(home: Path) -> None:
+            overwrite(home / "note")
+            contents.add((home / "note").read_bytes())
+
+        def check(disk: Disk) -> None:
+            assert (disk.home / "note").read_bytes() in {b"old old", *contents}
+
+        with pytest.raises(CrashBug) as caught:
+            crash.explore(workload, check, setup=lambda home: write(home / "note", b"old old"), model="kill")
+        text = str(caught.value)
+        assert (
+            "fell in the middle of writing note. No fsync helps; write a temporary file and rename it to note." in text
+        )
+        assert "idempotent" not in text
+
+    def test_a_new_file_is_half_written(self, crash: Crash) -> None:
+        def check(disk: Disk) -> None:
+            assert read(disk.home) in (None, "text")
+
+        with pytest.raises(CrashBug, match="No fsync helps; write a temporary file and rename it to note"):
+            crash.explore(lambda home: (home / "note").write_text("text"), check, model="kill")
+
+    def test_a_temporary_file_that_is_half_written_is_not_blamed(self, crash: Crash) -> None:
+        def check(disk: Disk) -> None:
+            assert read(disk.home, "note.tmp") != ""
+
+        with pytest.raises(CrashBug) as caught:
+            crash.explore(lambda home: save(home, "text"), check, model="kill")
+        assert "in the middle of writing" not in str(caught.value)
 
     def test_a_crash_between_two_steps(self, crash: Crash) -> None:
         def workload(home: Path) -> None:
@@ -185,7 +241,7 @@ class TestSqlite:
     @staticmethod
     def advice(lab: Lab, journal_mode: str, synchronous: str, model: Model) -> list[str]:
         """The advice for saving three notes; empty if no crash loses one."""
-        crash = lab(bounds=Bounds(PROFILES["quick"].states, 60))
+        crash = lab(bounds=PROFILES["quick"])
 
         def workload(home: Path) -> None:
             with protocols.sqlite(journal_mode, synchronous)(home) as save:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import os
 from pathlib import Path
 from typing import Any
 
@@ -11,13 +12,41 @@ import pytest
 from pytest_wfstate import Crash, CrashBug, Disk
 from pytest_wfstate.faults.bounds import CheckFails, Model
 from pytest_wfstate.faults.disk.losses import CrashPoint
-from tests.unit.faults.conftest import Tried, accept
+from tests.unit.faults.conftest import Lab, Tried, accept, note_is_kept
 from tests.unit.faults.disk.notes import append, read, save, save_without_file_fsync, sync, write
 
 
 def points_in_memory() -> int:
     gc.collect()
     return sum(type(candidate) is CrashPoint for candidate in gc.get_objects())
+
+
+SYNCS = {"file": os.fsync}
+
+
+class TestHeldCalls:
+    """What durable code calls counts, wherever it keeps the call."""
+
+    def saved(self, crash: Crash, home: Path, sync: Any) -> None:
+        path = home / "note.tmp"
+        write(path, b"text")
+        for target in (path, home):
+            fd = os.open(target, os.O_RDONLY)
+            sync(fd)
+            os.close(fd)
+            if target == path:
+                os.replace(path, home / "note")
+        crash.ack("text")
+
+    def test_durable_code_that_keeps_fsync_in_a_dict_is_clean(self, crash: Crash) -> None:
+        def workload(home: Path) -> None:
+            self.saved(crash, home, lambda fd: SYNCS["file"](fd))
+
+        assert crash.explore(workload, note_is_kept).verdict == "CLEAN"
+
+    def test_code_that_keeps_fsync_but_does_not_call_it_is_caught(self, crash: Crash) -> None:
+        with pytest.raises(CrashBug):
+            crash.explore(lambda home: self.saved(crash, home, lambda _: SYNCS.get("file")), note_is_kept)
 
 
 class TestSetup:
@@ -155,3 +184,32 @@ class TestSeveralExplorations:
             assert ledger == []
             crash.explore(workload, check, model=model)
         assert ledger == []
+
+
+class TestTwoLabs:
+    """A test may have two labs, and an acknowledgement to one is not recorded by the other."""
+
+    def test_each_has_its_own_acknowledgements(self, lab: Lab) -> None:
+        ours, theirs = lab(), lab()
+        acked: list[list[str]] = []
+
+        def workload(home: Path) -> None:
+            save(home, "text")
+            ours.ack("ours")
+            theirs.ack("theirs")
+
+        ours.explore(workload, lambda disk: acked.append(disk.acked))
+        theirs.explore(workload, lambda disk: acked.append(disk.acked))
+        assert ["ours"] in acked
+        assert ["theirs"] in acked
+        assert all(len(each) < 2 for each in acked)
+
+    def test_so_has_a_process_that_is_killed(self, lab: Lab) -> None:
+        ours, theirs = lab(), lab()
+
+        def workload(home: Path) -> None:
+            ours.ack("ours")
+            theirs.ack("theirs")
+            save(home, "text")
+
+        assert ours.kill(workload, at=ours.before("rename")).acked == ["ours"]

@@ -153,7 +153,7 @@ class TestStores:
 
         with pytest.raises(ErrorBug) as caught:
             run(crash, sync_home_again, ("EIO",))
-        assert "  what failed     fsync . (op 5) failed with EIO  " in str(caught.value)
+        assert "  what failed     fsync . (op 6) failed with EIO  " in str(caught.value)
         assert "  lost            rename note.tmp to note  " in str(caught.value)
         assert "acknowledged    'new'" in str(caught.value)
 
@@ -198,8 +198,9 @@ class TestEveryOp:
                 (home / "note").unlink()
 
         failed = []
-        crash.errors(workload, lambda disk: failed.append(disk.crash.split()[0]), errors=("ENOSPC",))
-        assert failed == ["nothing", "create", "write", "rename"]
+        crash.errors(workload, lambda disk: failed.append(disk.crash), errors=("ENOSPC",))
+        failed = [crash.split()[0] for crash in failed if "the power was cut" not in crash]
+        assert failed == ["nothing", "create", "write", "close", "fsync", "rename"]
 
     def test_leaves_nothing_behind_when_it_fails(self, crash: Crash) -> None:
         def workload(home: Path) -> None:
@@ -208,7 +209,7 @@ class TestEveryOp:
 
         left = []
         crash.errors(workload, lambda disk: left.append(read(disk.home)), errors=("ENOSPC", "short"))
-        assert left == ["text", None, "", "te"]
+        assert left == ["text", None, "", "", "te"]
 
     def test_starts_from_the_disk_and_the_world_of_the_setup(self, crash: Crash) -> None:
         mails = crash.world([])
@@ -218,9 +219,9 @@ class TestEveryOp:
             save(home, "old")
 
         def workload(home: Path) -> None:
-            assert read(home) == "old"
             assert mails == ["setup"]
             mails.append("new")
+            assert read(home) == "old"
             with contextlib.suppress(OSError):
                 save_well(home, "new")
 
@@ -310,7 +311,7 @@ class TestWrong:
 
 class TestResult:
     def test_counts_what_a_bound_skipped(self, lab: Lab) -> None:
-        explored = run(lab(bounds=Bounds(3, 600)), save_well)
+        explored = run(lab(bounds=Bounds(states=3)), save_well)
         assert explored.tried == 3
         assert explored.skipped > 3
 
@@ -335,7 +336,7 @@ class TestReplay:
         [
             (swallow(save_well), r"ENOSPC-1-[0-9a-f]{8}"),
             (save_without_looking, r"short-2-[0-9a-f]{8}"),
-            (save_with_a_second_fsync, r"EIO-3-[0-9a-f]{8}\+posix-\d+-[\d._]+-[0-9a-f]{8}"),
+            (save_with_a_second_fsync, r"ENOSPC-3-[0-9a-f]{8}\+posix-\d+-[\d._]+-[0-9a-f]{8}"),
         ],
     )
     def test_the_same_disk_is_reported(self, lab: Lab, save: Save, pattern: str) -> None:
@@ -366,7 +367,7 @@ class TestReplay:
         )
         assert (explored.verdict, explored.tried, explored.replayed) == ("CLEAN", 1, True)
         assert crashes[0] == "nothing failed"
-        assert crashes[1].startswith("fsync note.tmp (op 3) failed with EIO; later the power was cut, after ")
+        assert crashes[1].startswith("fsync note.tmp (op 3) failed with ENOSPC; later the power was cut, after ")
         assert len(crashes) == 2
 
     def test_a_run_that_has_changed_is_an_error(self, lab: Lab) -> None:

@@ -205,7 +205,7 @@ class TestFunctions:
         with pytest.raises(NeverReached):
             crash.kill(workload, at=crash.after(fails))
 
-    @pytest.mark.parametrize("what", [os.replace, json, 7, Worker, print], ids=repr)
+    @pytest.mark.parametrize("what", [os.getpid, json, 7, Worker, print], ids=repr)
     def test_what_is_not_a_python_function_is_refused(self, what: Any) -> None:
         with pytest.raises(TypeError, match="is not a function written in Python, so its calls cannot be watched"):
             Crash.before(what)

@@ -13,13 +13,15 @@ from hypothesis import strategies as st
 from pytest_wfstate import Crash, CrashBug, Disk
 from pytest_wfstate.faults.bounds import MODELS, Model
 from pytest_wfstate.faults.crash.shrink import Shrink
+from pytest_wfstate.faults.disk.losses import PartLoss
 from pytest_wfstate.faults.disk.models import crash_points
 from pytest_wfstate.faults.disk.states import Counters, CrashedRun, State, distinct_states
 from pytest_wfstate.faults.sync_async import Steps
-from pytest_wfstate.faults.trace.ops import HOME, Ack, Create, Item, Trace, Tree, Write
+from pytest_wfstate.faults.trace.ops import HOME, SECTOR, Ack, Create, Item, Trace, Tree, Write
 from tests.unit.faults.conftest import note_is_kept
 from tests.unit.faults.disk.notes import save_without_fsync, sync, write
-from tests.unit.faults.disk.test_models import traces, tree
+from tests.unit.faults.disk.small_disks import tree
+from tests.unit.faults.disk.test_models import traces
 
 
 class CountingCheck:
@@ -106,6 +108,24 @@ def test_it_stops_when_its_tries_are_used_up() -> None:
     assert check.checked == 2
 
 
+def test_nothing_smaller_is_derived_once_its_tries_are_used_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A large file lost thousands of sectors, and deriving a disk takes longer the more of them are lost."""
+    derived: list[State] = []
+    with_loss = State.with_loss
+
+    def counted(self: State, part: int, loss: PartLoss) -> State:
+        derived.append(self)
+        return with_loss(self, part, loss)
+
+    monkeypatch.setattr(State, "with_loss", counted)
+    size = 500 * SECTOR
+    state = last_state([Write(1, 0, b"n" * size)], "posix", tree(a=b"o" * size))
+    check = CountingCheck(lambda other: other.loss == state.loss)
+    assert shrunk(state, check, tries=20) == state
+    assert check.checked == 20
+    assert len(derived) <= 21
+
+
 @settings(max_examples=150, deadline=None)
 @given(traces(), st.sampled_from(MODELS), st.sampled_from("abc"), st.data())
 def test_nothing_can_be_restored_and_no_earlier_point_fails(
@@ -117,8 +137,8 @@ def test_nothing_can_be_restored_and_no_earlier_point_fails(
     assume(failing)
     state = shrunk(data.draw(st.sampled_from(failing)), check, tries=10**6)
     assert check.fails(state)
-    for part, setting in enumerate(state.loss):
-        for axis, lost in enumerate(setting):
+    for part, loss in enumerate(state.loss):
+        for axis, lost in loss:
             assert not any(check.fails(state.with_position(part, axis, position)) for position in range(lost))
     content = state.tree().content()
     same = [other for other in failing if other.lost() == state.lost() and other.tree().content() == content]

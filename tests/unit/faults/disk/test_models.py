@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Sequence
 
 import pytest
 from hypothesis import assume, given, settings
@@ -32,34 +31,7 @@ from pytest_wfstate.faults.trace.ops import (
     Write,
     replay,
 )
-
-Disk = dict[str, bytes | str | None]
-POWER: tuple[Model, ...] = ("ext4", "xfs", "posix")
-
-
-def tree(**files: bytes) -> Tree:
-    """A tree with files, whose nodes are 1, 2, 3 ... in this order."""
-    new = Tree()
-    for node, (name, data) in enumerate(files.items(), 1):
-        new.entries[HOME, name] = node
-        new.add(node, "file")
-        new.data[node] = data
-    return new
-
-
-def left(items: Sequence[Item], model: Model, start: Tree | None = None) -> list[Disk]:
-    """The distinct disks that a crash after all items can leave."""
-    *_, last = crash_points(Trace(start or Tree(), list(items)), model)
-    disks: list[Disk] = []
-    for _, loss in last.losses():
-        disk = last.tree(loss).content()
-        if disk not in disks:
-            disks.append(disk)
-    return disks
-
-
-def contents(disks: list[Disk], name: str) -> set[bytes | str | None]:
-    return {disk.get(name) for disk in disks}
+from tests.unit.faults.disk.small_disks import POWER, Disk, contents, left, tree
 
 
 class TestKill:
@@ -111,10 +83,11 @@ class TestData:
         assert b"o" * PAGE + b"2" + b"o" * (PAGE - 1) in contents(disks, "a")
 
     @pytest.mark.parametrize("model", POWER)
-    def test_a_tear_inside_a_page_is_at_a_sector(self, model: Model) -> None:
+    def test_a_tear_inside_a_page_is_at_a_sector_and_keeps_the_beginning_or_the_end(self, model: Model) -> None:
         disks = left([Write(1, 100, b"n" * 600)], model, tree(a=b"o" * 1000))
-        torn = b"o" * 100 + b"n" * (SECTOR - 100) + b"o" * (1000 - SECTOR)
-        assert contents(disks, "a") == {b"o" * 1000, b"o" * 100 + b"n" * 600 + b"o" * 300, torn}
+        beginning = b"o" * 100 + b"n" * (SECTOR - 100) + b"o" * (1000 - SECTOR)
+        end = b"o" * SECTOR + b"n" * (700 - SECTOR) + b"o" * 300
+        assert contents(disks, "a") == {b"o" * 1000, b"o" * 100 + b"n" * 600 + b"o" * 300, beginning, end}
 
     @pytest.mark.parametrize("model", ["ext4", "xfs"])
     def test_size_follows_data(self, model: Model) -> None:

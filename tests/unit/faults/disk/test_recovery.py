@@ -10,6 +10,8 @@ import pytest
 
 from pytest_wfstate import Crash, CrashBug, Disk, NotMeasured
 from pytest_wfstate.faults.bounds import Bounds, Model
+from pytest_wfstate.faults.crash.report import REMEMBERED
+from pytest_wfstate.faults.remembered import Remembered
 from tests.unit.faults.conftest import Lab
 from tests.unit.faults.disk.notes import append, read, save, sync, write
 
@@ -76,6 +78,18 @@ class TestSecondWriter:
         ]
         assert "An fsync of the folder (home) by recovery, before ack of 'two' (" in text
         assert "With it, 0 of " in text
+
+    def test_its_bug_is_remembered_but_not_where_one_crash_is_asked_for(self, lab: Lab, tmp_path: Path) -> None:
+        remembered = Remembered("test", tmp_path)
+        texts = []
+        for _ in range(2):
+            with pytest.raises(CrashBug) as caught:
+                self.explore(lab(remembered=remembered), depth=2)
+            texts.append(str(caught.value))
+        assert REMEMBERED not in texts[0]
+        assert texts[1] == re.sub(r"posix: .*", REMEMBERED, texts[0])
+        self.explore(lab(remembered=remembered), depth=1)
+        assert len(remembered.ids()) == 1
 
     @pytest.mark.parametrize("model", ["kill", "ext4", "xfs"])
     def test_is_correct_under_other_models(self, crash: Crash, model: Model) -> None:
@@ -225,7 +239,7 @@ def test_a_bound_leaves_room_for_recoveries_and_counts_the_skipped_ones(lab: Lab
             write(home / str(number), b"text")
 
     crashes: list[str] = []
-    crash = lab(bounds=Bounds(200, 600))
+    crash = lab(bounds=Bounds(states=200))
     explored = crash.explore(workload, check, depth=2)
     assert explored.tried == 200
     assert any("seen" in crash for crash in crashes)

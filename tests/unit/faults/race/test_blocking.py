@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import os
 import queue
+import struct
 import threading
 import time
 from collections.abc import Callable
@@ -17,6 +19,8 @@ import pytest
 from pytest_wfstate import MemoryEffectStore, as_sync
 from pytest_wfstate.faults.race.schedule import ScheduleRun
 from tests.unit.faults.race.racing import Counter, explored, results
+
+WRITE_LOCK = struct.pack("hhqqi4x", fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
 
 
 class TestHandovers:
@@ -127,11 +131,20 @@ class TestUnseen:
         store.load_checkpoint("t")
         assert run_once(Counter, lambda _: store.load_checkpoint("t")).unseen == HANDED_OVER
 
-    @pytest.mark.parametrize("lock", ["flock", "lockf"])
-    def test_a_file_lock_is_noted(self, tmp_path: Path, lock: str) -> None:
+    @pytest.mark.parametrize(
+        "lock",
+        [
+            pytest.param(lambda fd: fcntl.flock(fd, fcntl.LOCK_EX), id="flock"),
+            pytest.param(lambda fd: fcntl.lockf(fd, fcntl.LOCK_EX), id="lockf"),
+            pytest.param(lambda fd: os.lockf(fd, os.F_LOCK, 0), id="os.lockf"),
+            pytest.param(lambda fd: fcntl.fcntl(fd, fcntl.F_SETLKW, WRITE_LOCK), id="fcntl"),
+            pytest.param(lambda fd: fcntl.fcntl(fd, fcntl.F_OFD_SETLKW, WRITE_LOCK), id="open file description"),
+        ],
+    )
+    def test_a_file_lock_is_noted(self, tmp_path: Path, lock: Callable[[int], Any]) -> None:
         def client(path: Path) -> None:
             with open(path / "lock", "w") as file:
-                getattr(fcntl, lock)(file, fcntl.LOCK_EX)
+                lock(file.fileno())
                 path.exists()
 
         assert all("a file lock" in run.unseen[0] for run, _ in explored(lambda: tmp_path, client, client))

@@ -8,7 +8,7 @@ import os
 import sqlite3
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -24,14 +24,12 @@ from pytest_wfstate.faults.race.schedule import (
     Killed,
     ScheduleRun,
     ScheduleStep,
-    TraceKeys,
     preemptions,
     steps_taken,
+    trace_keys,
 )
-from pytest_wfstate.faults.race.search import ScheduleSearch
 from pytest_wfstate.faults.replay_id import death_of
-
-Client = Callable[[Path], Any]
+from tests.unit.faults.race.file_racing import Client, explored, outcomes
 
 
 @pytest.fixture
@@ -39,23 +37,6 @@ def home() -> Iterator[Home]:
     with memory_home() as home:
         (home.path / "n").write_text("0")
         yield home
-
-
-def explored(
-    home: Home,
-    *clients: Client,
-    preemptions: int = 2,
-    prune: bool = True,
-    timeout: float = 20,
-    killable: bool = False,
-) -> list[tuple[ScheduleRun, dict[str, Any]]]:
-    """Run all schedules; return each with the files it left."""
-    start, processes = home.content(), ClientProcesses(home, clients, timeout, killable=killable)
-    try:
-        return [(run, home.content()) for run in ScheduleSearch(processes, preemptions, prune)]
-    finally:
-        processes.close()
-        home.build(start, {})
 
 
 def left(runs: list[tuple[ScheduleRun, dict[str, Any]]]) -> set[Any]:
@@ -149,6 +130,14 @@ class TestDeaths:
         died = {len(run.steps) - 1: content["n"] for run, content in runs if run.results[0] == Killed()}
         assert died == {3: b"", 4: b"1", 7: b""}  # reopened, which truncates it; written; reopened
 
+    def test_a_client_dies_where_it_found_nothing_to_change(self, home: Home) -> None:
+        def removing(home: Path) -> None:
+            (home / "missing").unlink(missing_ok=True)
+            (home / "n").exists()
+
+        runs = explored(home, removing, preemptions=0, killable=True)
+        assert Killed() in [run.results[0] for run, _ in runs]
+
     def test_the_other_client_continues(self, home: Home) -> None:
         runs = explored(home, add_one, add_one, preemptions=0, killable=True)
         assert all(not isinstance(run.results[1], Killed) or not isinstance(run.results[0], Killed) for run, _ in runs)
@@ -164,6 +153,23 @@ class TestDeaths:
         ]
         assert waited
         assert not any(run.stuck for run, _ in runs)
+
+    def test_what_follows_a_death_is_not_what_follows_the_last_step(self, home: Home) -> None:
+        def saving(home: Path) -> None:
+            os.mkdir(home / "a")
+            os.mkdir(home / "b")
+
+        def claiming(home: Path) -> str:
+            try:
+                os.rename(home / "a", home / "claimed")
+            except FileNotFoundError:
+                return "too late" if (home / "claimed").exists() else "too early"
+            return "claimed"
+
+        def compared(prune: bool) -> set[str]:
+            return outcomes(home, saving, claiming, claiming, preemptions=0, prune=prune, killable=True)
+
+        assert compared(prune=True) == compared(prune=False)
 
     def test_a_schedule_with_a_death_can_be_repeated(self, home: Home) -> None:
         clients = ClientProcesses(home, [add_one, add_one], killable=True)
@@ -203,18 +209,6 @@ class TestSleep:
         (run, _), *_ = explored(home, waiting, preemptions=0)
         assert run.stuck == "livelock: client 1 keeps retrying (sleep)"
 
-    def test_clients_that_wake_each_other_do_not_run_for_ever(
-        self, home: Home, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        monkeypatch.setattr(processes, "MAX_STEPS", 200)
-
-        def waiting(home: Path) -> None:
-            while not (home / "door").exists():
-                time.sleep(60)
-
-        (run, _), *_ = explored(home, waiting, waiting, preemptions=0)
-        assert run.stuck == "client 1 made 200 file operations without finishing"
-
 
 class TestDiverged:
     def test_a_schedule_that_cannot_be_followed_diverges(self, home: Home) -> None:
@@ -249,12 +243,15 @@ class TestStuck:
         stuck = {run.stuck for run, _ in explored(home, locking("a", "b"), locking("b", "a"), preemptions=1)}
         assert "deadlock: client 1 waits for the lock b; client 2 waits for the lock a" in stuck
 
-    def test_a_hanging_client_is_reported(self, home: Home) -> None:
-        def waiting(home: Path) -> None:  # noqa: ARG001 - every client gets it
-            threading.Event().wait()
+    def test_a_client_that_never_finishes_is_reported(self, home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(processes, "MAX_STEPS", 200)
 
-        runs = explored(home, add_one, waiting, timeout=0.3)
-        assert {run.stuck for run, _ in runs} == {"client 2 neither made a file operation nor finished in time"}
+        def busy(home: Path) -> None:
+            while not (home / "door").exists():
+                pass
+
+        (run, _), *_ = explored(home, busy, preemptions=0)
+        assert run.stuck == "client 1 made 200 file operations without finishing"
 
     def test_a_client_whose_process_exits_is_reported(self, home: Home) -> None:
         def dying(home: Path) -> None:  # noqa: ARG001 - every client gets it
@@ -287,14 +284,7 @@ class TestPruning:
         ],
     )
     def test_loses_no_outcome(self, home: Home, clients: list[Client]) -> None:
-        def outcomes(prune: bool) -> tuple[set[str], int]:
-            runs = explored(home, *clients, prune=prune)
-            return {str((sorted(run.results.items()), content)) for run, content in runs}, len(runs)
-
-        pruned, few = outcomes(prune=True)
-        whole, many = outcomes(prune=False)
-        assert pruned == whole
-        assert few <= many
+        assert outcomes(home, *clients) == outcomes(home, *clients, prune=False)
 
     def test_equivalent_orders_are_pruned(self, home: Home) -> None:
         clients = [lambda home: (home / "a").write_text("1"), lambda home: (home / "b").write_text("2")]
@@ -311,10 +301,9 @@ class TestPruning:
             ScheduleStep(0, access(3)),
             ScheduleStep(1, access(4)),
         ]
-        keys = TraceKeys()
-        assert len({_key(keys, order) for order in _orders(apart)}) == 1
+        assert len({_key(order) for order in _orders(apart)}) == 1
         shared = [ScheduleStep(0, access(1)), ScheduleStep(1, access(1))]
-        assert _key(keys, shared) != _key(keys, shared[::-1])
+        assert _key(shared) != _key(shared[::-1])
 
 
 class TestFileStores:
@@ -328,9 +317,9 @@ class TestFileStores:
         assert {tuple(sorted(run.results.values())) for run, _ in runs} == {(False, True)}
 
 
-def _key(keys: TraceKeys, steps: list[ScheduleStep]) -> Any:
+def _key(steps: list[ScheduleStep]) -> int:
     """Return the key for all steps."""
-    *_, last = keys.of([*steps, ScheduleStep(0, Access("end", ""))])
+    *_, last = trace_keys([*steps, ScheduleStep(0, Access("end", ""))])
     return last
 
 

@@ -35,6 +35,22 @@ class TestSteps:
     def test_opcodes_find_it(self) -> None:
         assert counted(Counter, Counter.add, "opcode", 1) == {1, 2}
 
+    def test_opcodes_with_a_long_argument_are_steps(self) -> None:
+        def client(line: str) -> Client:
+            many = "    if counter is None:\n" + "".join(f"        counter.x{number}\n" for number in range(300))
+            names: dict[str, Any] = {}
+            exec(compile(f"def client(counter):\n{many}    {line}\n", racing.__file__, "exec"), names)
+            return names["client"]  # type: ignore[no-any-return]
+
+        def setup() -> Counter:
+            counter = Counter()
+            counter.n = 1
+            return counter
+
+        clients = client("counter.m = counter.n"), client("counter.n = counter.m")
+        runs = explored(setup, *clients, by="opcode", seen=lambda counter: (counter.n, counter.m))
+        assert {numbers for _, numbers in runs} == {(1, 1), (0, 0), (0, 1)}
+
     def test_a_variable_of_a_closure_is_shared(self) -> None:
         def setup() -> Callable[[], int]:
             n = 0

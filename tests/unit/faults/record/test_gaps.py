@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import concurrent.futures
+import fcntl
 import io
+import itertools
 import mmap
 import multiprocessing.util
 import os
 import pty
+import resource
 import signal
 import sqlite3
 import subprocess
@@ -24,15 +27,20 @@ import pytest
 
 from pytest_wfstate.faults.record import sqlite_vfs
 from pytest_wfstate.faults.record.recorder import Recorder
-from tests.unit.faults.record.recording import forked
+from tests.unit.faults.record.recording import forked, record
 from tests.unit.faults.trace.texts import in_words
 
-HELD: dict[str, Any] = {name: getattr(os, name) for name in dir(os)} | {
-    "open": open,
-    "os.open": os.open,
-    "io": io.FileIO,
+_AUDITED = ["rename", "remove", "mkdir", "rmdir", "link", "symlink", "truncate"]
+_HELD = {name: itertools.repeat(getattr(os, name)) for name in _AUDITED} | {
+    "open": itertools.repeat(open),
+    "os.open": itertools.repeat(os.open),
+    "io": itertools.repeat(io.FileIO),
 }
-"""References to real calls that no recorder replaces."""
+
+
+def held(name: str) -> Any:
+    """Return a real call, from an iterator that no recorder can change."""
+    return next(_HELD[name])
 
 
 def reasons(workload: Callable[[Path], Any], home: Path, **options: Any) -> list[str]:
@@ -42,18 +50,18 @@ def reasons(workload: Callable[[Path], Any], home: Path, **options: Any) -> list
 
 
 UNSEEN: dict[str, tuple[Callable[[Path], Any], str]] = {
-    "open-w": (lambda home: HELD["open"](home / "a", "w").close(), "a was opened for writing"),
-    "open-r+": (lambda home: HELD["open"](home / "old", "r+").close(), "old was opened for writing"),
-    "FileIO": (lambda home: HELD["io"](home / "a", "w").close(), "a was opened for writing"),
-    "os.open": (lambda home: os.close(HELD["os.open"](home / "a", os.O_CREAT)), "a was opened for writing"),
-    "rename": (lambda home: HELD["rename"](home / "old", home / "a"), "old was renamed"),
-    "rename-in": (lambda home: HELD["rename"](home.parent / "outside", home / "a"), "a was renamed"),
-    "remove": (lambda home: HELD["remove"](home / "old"), "old was removed"),
-    "mkdir": (lambda home: HELD["mkdir"](home / "a"), "a was created"),
-    "rmdir": (lambda home: HELD["rmdir"](home / "folder"), "folder was removed"),
-    "link": (lambda home: HELD["link"](home / "old", home / "a"), "a was linked"),
-    "symlink": (lambda home: HELD["symlink"]("x", home / "a"), "a was created"),
-    "truncate": (lambda home: HELD["truncate"](home / "old", 9), "old was truncated"),
+    "open-w": (lambda home: held("open")(home / "a", "w").close(), "a was opened for writing"),
+    "open-r+": (lambda home: held("open")(home / "old", "r+").close(), "old was opened for writing"),
+    "FileIO": (lambda home: held("io")(home / "a", "w").close(), "a was opened for writing"),
+    "os.open": (lambda home: os.close(held("os.open")(home / "a", os.O_CREAT)), "a was opened for writing"),
+    "rename": (lambda home: held("rename")(home / "old", home / "a"), "old was renamed"),
+    "rename-in": (lambda home: held("rename")(home.parent / "outside", home / "a"), "a was renamed"),
+    "remove": (lambda home: held("remove")(home / "old"), "old was removed"),
+    "mkdir": (lambda home: held("mkdir")(home / "a"), "a was created"),
+    "rmdir": (lambda home: held("rmdir")(home / "folder"), "folder was removed"),
+    "link": (lambda home: held("link")(home / "old", home / "a"), "a was linked"),
+    "symlink": (lambda home: held("symlink")("x", home / "a"), "a was created"),
+    "truncate": (lambda home: held("truncate")(home / "old", 9), "old was truncated"),
 }
 
 
@@ -66,10 +74,10 @@ def test_a_call_that_bypasses_the_stand_ins_is_detected(call: Callable[[Path], A
 def test_an_unseen_call_through_a_descriptor_is_detected(home: Path) -> None:
     def workload(home: Path) -> None:
         fd = os.open(home, os.O_RDONLY)
-        HELD["mkdir"]("a", dir_fd=fd)
-        HELD["rmdir"]("a", dir_fd=fd)
+        held("mkdir")("a", dir_fd=fd)
+        held("rmdir")("a", dir_fd=fd)
         os.close(fd)
-        HELD["io"](os.open(home / "old", os.O_RDWR), "r+").close()
+        held("io")(os.open(home / "old", os.O_RDWR), "r+").close()
 
     changes = [reason.split(" by ")[0] for reason in reasons(workload, home)]
     assert changes == ["a was created", "a was removed", "old was opened for writing"]
@@ -77,10 +85,10 @@ def test_an_unseen_call_through_a_descriptor_is_detected(home: Path) -> None:
 
 def test_unseen_reads_and_unseen_changes_outside_home_are_not_reasons(home: Path) -> None:
     def workload(home: Path) -> None:
-        HELD["open"](home / "old").close()
-        os.close(HELD["os.open"](home, os.O_RDONLY))
-        HELD["open"](home.parent / "a", "w").close()
-        HELD["rename"](home.parent / "a", home.parent / "b")
+        held("open")(home / "old").close()
+        os.close(held("os.open")(home, os.O_RDONLY))
+        held("open")(home.parent / "a", "w").close()
+        held("rename")(home.parent / "a", home.parent / "b")
         (home / "b").write_bytes(b"1")
 
     assert reasons(workload, home) == []
@@ -142,7 +150,7 @@ def test_unseen_writes_to_a_file_that_is_moved_below_home_are_detected(bring_in:
         began = time.time_ns()
         outside.touch()
         outside.unlink()  # the next file may reuse its inode
-        HELD["open"](outside, "w").close()
+        held("open")(outside, "w").close()
         while os.stat(outside).st_mtime_ns <= began:  # the clock of the file system has ticks
             os.utime(outside)
         if bring_in == "rename of its folder":
@@ -210,8 +218,8 @@ def test_a_child_does_not_wait_for_a_lock_of_its_parent(home: Path) -> None:
 
         def child() -> None:
             signal.alarm(5)
-            (home / "a").mkdir()
-            (home / "a").rmdir()
+            (home.parent / "a").mkdir()
+            (home.parent / "a").rmdir()
 
         holder = threading.Thread(target=hold)
         holder.start()
@@ -336,7 +344,7 @@ def test_a_pool_may_stay_if_it_is_idle(home: Path) -> None:
 def test_a_reason_is_not_repeated(home: Path) -> None:
     def workload(home: Path) -> None:
         for _ in range(3):
-            HELD["truncate"](home / "old", 5)
+            held("truncate")(home / "old", 5)
 
     assert len(reasons(workload, home)) == 1
 
@@ -344,9 +352,29 @@ def test_a_reason_is_not_repeated(home: Path) -> None:
 def test_the_hook_is_inert_without_a_recorder(home: Path) -> None:
     with Recorder(home) as recorder:
         (home / "a").touch()
-    HELD["rename"](home / "a", home / "b")
+    held("rename")(home / "a", home / "b")
     assert recorder.unmeasured == []
     assert in_words(recorder.trace()) == ["create a"]
+
+
+def test_a_splice_from_a_descriptor_above_1023_is_recorded(home: Path) -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, 2000), hard))
+    out, into = os.pipe()
+    high = fcntl.fcntl(out, fcntl.F_DUPFD, 1024)
+
+    def workload(home: Path) -> None:
+        target = os.open(home / "a", os.O_WRONLY | os.O_CREAT)
+        os.write(into, b"pipe")
+        assert os.splice(high, target, 4) == 4
+        os.close(target)
+
+    try:
+        assert record(workload, home) == ["create a", "write a 0 b'pipe'"]
+    finally:
+        for fd in (out, into, high):
+            os.close(fd)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
 def test_a_pipe_does_not_block_under_the_lock(home: Path) -> None:

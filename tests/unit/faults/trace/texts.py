@@ -58,8 +58,9 @@ def _words(item: Item, tree: Tree, paths: dict[Node, str]) -> str:
         case Allocate():
             return f"allocate {path(item.node)} {item.size}"
         case Fsync():
+            span = " {}-{}".format(*item.span) if item.span else ""
             failed = " failed" if item.failed else ""
-            return f"{'fdatasync' if item.data_only else 'fsync'} {path(item.node)}{failed}"
+            return f"{'fdatasync' if item.data_only else 'fsync'} {path(item.node)}{span}{failed}"
         case Sync():
             return "sync"
         case _:

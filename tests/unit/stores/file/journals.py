@@ -45,4 +45,4 @@ def lines(path: Path) -> int:
 
 
 def line(body: bytes) -> bytes:
-    return b"%08x %s\n" % (zlib.crc32(body), body)
+    return b"%08x %08x %s\n" % (zlib.crc32(body), len(body), body)

@@ -99,11 +99,12 @@ RUNS = Kind(
     file="a.journal",
 )
 
+MARKER = ".wfstate"
 KINDS = [EFFECTS, PAUSED, RESUME, SNAPSHOTS, RUNS]
 JOURNALS = [EFFECTS, SNAPSHOTS, RUNS]
 WHOLE_FILES = [PAUSED, RESUME]
 
 
 def contents(home: Path) -> dict[str, bytes]:
-    """Read every file of a store."""
-    return {path.name: path.read_bytes() for path in home.iterdir()}
+    """Read every file of a store but its marker."""
+    return {path.name: path.read_bytes() for path in home.iterdir() if path.name != MARKER}

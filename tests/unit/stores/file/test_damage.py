@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from pytest_wfstate import CorruptRecord, FilePausedStore, samples
+from pytest_wfstate import CorruptRecord, FilePausedStore, ForeignFile, samples
 from tests.unit.stores.file.kinds import EFFECTS, JOURNALS, KINDS, PAUSED, RUNS, SNAPSHOTS, WHOLE_FILES, Kind, contents
 
 each = pytest.mark.parametrize("kind", KINDS, ids=str)
@@ -161,7 +161,7 @@ def test_a_damaged_run_with_a_long_id_does_not_hide_the_others(tmp_path: Path) -
     store.save(samples.paused("b"))
     store.save(samples.paused(long))
     assert store.list() == ["b", long]
-    (path,) = (path for path in tmp_path.iterdir() if path.name != "b.json")
+    (path,) = (tmp_path / name for name in contents(tmp_path) if name != "b.json")
 
     path.write_bytes(b"{")
 
@@ -198,15 +198,35 @@ def test_the_record_of_another_run_is_corrupt(tmp_path: Path) -> None:
         store.load("a")
 
 
-FOREIGN = [b"\xff", b"A", b"a b", b".hidden", b"%00", b"backup~", b""]
+FOREIGN = [b"\xff", b"A", b"a b", b"%00", b"backup~"]
+HIDDEN = [b".hidden", b""]
+
+
+def beside_others(home: Path, name: bytes) -> FilePausedStore:
+    """Open a store with one run, beside files of another program that hold no record."""
+    store = FilePausedStore(home, "process")
+    store.save(samples.paused("b"))
+    for suffix in (b".json", b".inflight"):
+        Path(str(home), (name + suffix).decode(errors="surrogateescape")).write_bytes(b"theirs")
+    return store
 
 
 @pytest.mark.parametrize("name", FOREIGN)
-def test_files_of_others_are_neither_listed_nor_recovered(name: bytes, tmp_path: Path) -> None:
-    store = FilePausedStore(tmp_path, "process")
-    store.save(samples.paused("b"))
-    for suffix in (b".json", b".inflight"):
-        Path(str(tmp_path), (name + suffix).decode(errors="surrogateescape")).write_bytes(b"theirs")
+def test_files_of_others_are_neither_listed_nor_recovered_and_warned_of_once(name: bytes, tmp_path: Path) -> None:
+    store = beside_others(tmp_path, name)
+    before = contents(tmp_path)
+
+    with pytest.warns(ForeignFile, match=r"holds 1 file\(s\) that no id of this store leads to: .* They are ignored"):
+        assert store.list() == ["b"]
+    assert store.recover_orphaned() == 0
+    assert store.list() == ["b"]
+
+    assert contents(tmp_path) == before
+
+
+@pytest.mark.parametrize("name", HIDDEN)
+def test_hidden_files_of_others_are_left_alone(name: bytes, tmp_path: Path) -> None:
+    store = beside_others(tmp_path, name)
     before = contents(tmp_path)
 
     assert store.recover_orphaned() == 0

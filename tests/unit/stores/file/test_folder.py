@@ -6,7 +6,7 @@ import operator
 import os
 import shutil
 import stat
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,7 @@ from pytest_wfstate import FileEffectStore, FilePausedStore, NotFound, as_sync, 
 from pytest_wfstate.stores.file import folder as folder_module
 from pytest_wfstate.stores.file.folder import Durability, Folder, write_all
 from tests.unit.stores.file.conftest import Calls
-from tests.unit.stores.file.kinds import EFFECTS, KINDS, SNAPSHOTS, Kind, contents
+from tests.unit.stores.file.kinds import EFFECTS, KINDS, PAUSED, SNAPSHOTS, Kind, contents
 
 
 def replace(folder: Folder, data: bytes, name: str = "a.json") -> None:
@@ -120,7 +120,7 @@ def test_nothing_is_made_before_the_first_save(home: Path, kind: Kind) -> None:
 
     kind.change(store, "a", 1)
 
-    assert os.listdir(home) == [kind.file]
+    assert list(contents(home)) == [kind.file]
 
 
 def test_paused_calls_that_find_nothing_create_no_folder(home: Path) -> None:
@@ -190,7 +190,7 @@ def test_a_parent_that_could_not_be_synced_is_changed_so_that_the_next_fsync_wri
     with pytest.raises(OSError, match="broken"):
         replace(Folder(folder.home, "power"), b"new")
 
-    assert calls.all == [f"fsync {parent.name}", "mkdir .wfstate.tmp"]
+    assert calls.all == [f"fsync {parent.name}", "mkdir .wfstate.retry"]
     assert os.listdir(parent) == ["home"]
 
 
@@ -293,15 +293,64 @@ def test_a_file_in_the_place_of_the_folder_is_an_error(home: Path, kind: Kind) -
             kind.delete(kind.open(home), "a")
 
 
-@pytest.mark.parametrize("kind", KINDS, ids=str)
-def test_files_have_the_permissions_of_the_umask(home: Path, kind: Kind) -> None:
-    old = os.umask(0o027)
-    try:
-        kind.change(kind.open(home), "a", 1)
-    finally:
-        os.umask(old)
+def modes(folder: Path) -> dict[str, str]:
+    return {path.name: stat.filemode(path.stat().st_mode) for path in (folder, *folder.iterdir())}
 
-    assert stat.filemode((home / kind.file).stat().st_mode) == "-rw-r-----"
+
+@pytest.fixture(params=[0o000, 0o022, 0o077], ids=oct)
+def umask(request: pytest.FixtureRequest) -> Iterator[int]:
+    old = os.umask(request.param)
+    yield request.param
+    os.umask(old)
+
+
+@pytest.mark.usefixtures("umask")
+@pytest.mark.parametrize("kind", KINDS, ids=str)
+def test_files_and_new_folders_are_private(tmp_path: Path, kind: Kind) -> None:
+    home = tmp_path / "new" / "home"
+    store = kind.open(home)
+
+    for n in range(70):  # past a compaction
+        kind.change(store, "a", n)
+    if kind is PAUSED:
+        store.claim("a")
+
+    assert stat.filemode(home.parent.stat().st_mode) == "drwx------"
+    assert set(modes(home).values()) == {"drwx------", "-rw-------"}
+
+
+@pytest.mark.parametrize(
+    ("mode", "umask", "file", "folder"),
+    [
+        (0o660, 0o000, "-rw-rw----", "drwxrwx---"),
+        (0o640, 0o000, "-rw-r-----", "drwxr-x---"),
+        (0o666, 0o022, "-rw-r--r--", "drwxr-xr-x"),
+        (0o660, 0o077, "-rw-------", "drwx------"),
+    ],
+    indirect=["umask"],
+    ids=["group", "group reads", "everyone", "umask"],
+)
+@pytest.mark.usefixtures("umask")
+def test_permissions_are_a_setting(tmp_path: Path, mode: int, file: str, folder: str) -> None:
+    home = tmp_path / "home"
+    FilePausedStore(home, mode=mode).save(samples.paused("a"))
+
+    assert modes(home)["a.json"] == file
+    assert modes(home)["home"] == folder
+
+
+def test_a_folder_that_exists_keeps_its_permissions(tmp_path: Path) -> None:
+    tmp_path.chmod(0o755)
+
+    FilePausedStore(tmp_path).save(samples.paused("a"))
+
+    assert stat.filemode(tmp_path.stat().st_mode) == "drwxr-xr-x"
+
+
+@pytest.mark.parametrize("mode", [0o400, 0o700, 0o1600, -1, "0600", None, True])
+def test_permissions_that_lock_out_the_store_are_refused(tmp_path: Path, mode: Any) -> None:
+    with pytest.raises(ValueError, match=r"^mode is .* It must be the permissions of files, which their owner can"):
+        FilePausedStore(tmp_path, mode=mode)
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=str)

@@ -44,8 +44,14 @@ def claim(store: FilePausedStore) -> None:
     [
         ([], save, ["fsync a.json.tmp", FOLDER]),
         ([save], save, ["fsync a.json.tmp", FOLDER]),
-        ([save], claim, [FOLDER]),
+        ([save], claim, ["fsync a.lease", FOLDER]),
+        ([save, claim, save], claim, ["fsync a.lease.next", FOLDER, FOLDER, FOLDER]),
         ([save, claim], lambda store: store.complete("a"), [FOLDER]),
+        ([save, claim], lambda store: store.complete("a", token=store.token("a")), [FOLDER]),
+        ([save, claim], lambda store: store.complete("a", token="another"), [FOLDER]),
+        ([save, claim], lambda store: store.renew("a", token=store.token("a")), ["fsync a.lease.tmp", FOLDER]),
+        ([save, claim], lambda store: store.renew("a", token="another"), [FOLDER]),
+        ([save, claim], lambda store: store.token("a"), []),
         ([save], lambda store: store.remove("a"), [FOLDER, FOLDER]),
         ([save, claim], lambda store: store.remove("a"), [FOLDER]),
         ([save, claim, save], lambda store: store.remove("a"), [FOLDER, FOLDER]),
@@ -58,7 +64,13 @@ def claim(store: FilePausedStore) -> None:
         "save",
         "save over",
         "claim",
+        "claim paused again",
         "complete",
+        "complete with a token",
+        "complete with another token",
+        "renew",
+        "renew with another token",
+        "token",
         "remove paused",
         "remove claimed",
         "remove both",
@@ -83,14 +95,13 @@ def test_remove_of_both_forgets_the_claim_for_good_before_the_record(home: Path,
 
     store.remove("a")
 
-    assert [call for call in calls.of("unlink", "fsync") if "tmp" not in call] == [
-        "unlink a.inflight",
-        "unlink a.lease",
+    assert [call for call in calls.of("rename", "unlink", "fsync") if "tmp" not in call] == [
+        "rename a.inflight",
         FOLDER,
         "unlink a.json",
         FOLDER,
+        "unlink a.lease",
     ]
-    assert calls.all[-1] == FOLDER
 
 
 def test_recovering_many_runs_takes_one_fsync(home: Path, calls: Calls) -> None:
@@ -293,7 +304,7 @@ def test_a_repeated_mark_in_a_document_alone_is_synced_each_time(home: Path, cal
 def test_a_torn_line_is_cut_off_for_good_before_the_next_is_written(home: Path, calls: Calls, kind: Kind) -> None:
     store = steady(kind, home, calls, lambda store: kind.change(store, "a", 1))
     with (home / kind.file).open("ab") as file:
-        file.write(b"00000000 {")
+        file.write(b"00000000 00000009 {")
     calls.start()
 
     kind.change(store, "a", 2)

@@ -6,10 +6,14 @@ import json
 import zlib
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from pytest_wfstate import samples
+from pytest_wfstate.stores.file import journal as journal_module
+from pytest_wfstate.stores.file.journal import Journal
+from tests.unit.stores.file.conftest import Calls
 from tests.unit.stores.file.journals import each_journal, grown, lines
 from tests.unit.stores.file.kinds import EFFECTS, JOURNALS, Kind
 
@@ -83,7 +87,11 @@ def test_a_journal_is_compacted_when_changes_outnumber_its_items(
 
 
 @each_journal
-def test_a_handle_serves_more_journals_than_it_caches(kind: Kind, tmp_path: Path) -> None:
+def test_a_handle_serves_more_journals_than_it_caches(
+    kind: Kind, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(journal_module, "_CACHED_BYTES", 5_000)
+    monkeypatch.setattr(journal_module, "_DURABLE_BYTES", 5_000)
     store = kind.open(tmp_path)
     ids = [f"run-{n}" for n in range(70)]
 
@@ -92,6 +100,43 @@ def test_a_handle_serves_more_journals_than_it_caches(kind: Kind, tmp_path: Path
             kind.change(store, run_id, n)
 
     assert [kind.items(kind.load(store, run_id)) for run_id in ids] == [[0, 1, 2]] * 70
+
+
+@each_journal
+@pytest.mark.parametrize("count", [10, 1_000])
+def test_a_change_reads_no_more_when_many_runs_take_turns(
+    kind: Kind, count: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = kind.open(tmp_path)
+    for n in range(3):
+        for run in range(count):
+            kind.change(store, f"run-{run}", n)
+    read: list[object] = []
+    real = Journal._first
+
+    def first(self: Any, data: bytes, where: object) -> Any:
+        read.append(where)
+        return real(self, data, where)
+
+    monkeypatch.setattr(Journal, "_first", first)
+
+    for run in range(count):
+        kind.change(store, f"run-{run}", 3)
+
+    assert read == []
+
+
+def test_a_mark_takes_one_fsync_when_many_tasks_take_turns(tmp_path: Path, calls: Calls) -> None:
+    store = EFFECTS.open(tmp_path, "power")
+    for n in range(2):
+        for task in range(100):
+            EFFECTS.change(store, f"task-{task}", n)
+    calls.start()
+
+    for task in range(100):
+        EFFECTS.change(store, f"task-{task}", 2)
+
+    assert calls.of("fsync") == [f"fsync task-{task}.json" for task in range(100)]
 
 
 def test_a_bare_document_opens_and_becomes_a_journal_with_the_first_mark(tmp_path: Path) -> None:
@@ -115,23 +160,22 @@ def test_a_bare_document_that_changes_is_read_again(tmp_path: Path) -> None:
         assert EFFECTS.load(store, "a").agent_id == agent
 
 
-def test_every_line_is_a_checksum_and_json(tmp_path: Path) -> None:
+def test_every_line_is_a_checksum_a_length_and_json(tmp_path: Path) -> None:
     store = EFFECTS.open(tmp_path)
     EFFECTS.change(store, "a", 1)
     EFFECTS.change(store, "a", 2)
 
     first, second = (tmp_path / "a.json").read_bytes().splitlines()
 
-    assert json.loads(first[9:])["document"]["task_id"] == "a"
-    assert json.loads(second[9:])["effect"]["tool_use_id"] == "use-2"
-    assert [int(text[:8], 16) for text in (first, second)] == [zlib.crc32(text[9:]) for text in (first, second)]
+    assert json.loads(first[18:])["document"]["task_id"] == "a"
+    assert json.loads(second[18:])["effect"]["tool_use_id"] == "use-2"
+    assert [int(text[:8], 16) for text in (first, second)] == [zlib.crc32(text[18:]) for text in (first, second)]
+    assert [int(text[9:17], 16) for text in (first, second)] == [len(text[18:]) for text in (first, second)]
 
 
 def test_a_reader_that_meets_a_writer_reads_again_under_the_lock(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from pytest_wfstate.stores.file import journal as journal_module
-
     journal = grown(EFFECTS)
     path = tmp_path / "a.json"
     path.write_bytes(journal.data)

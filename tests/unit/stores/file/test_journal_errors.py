@@ -81,7 +81,7 @@ def test_a_line_that_could_neither_be_synced_nor_copied_is_truncated(tmp_path: P
     assert contents(tmp_path) == {"a.json": before}
 
 
-@pytest.mark.parametrize("torn", [b"", b"00000000 {"], ids=["whole", "torn"])
+@pytest.mark.parametrize("torn", [b"", b"00000000 00000009 {"], ids=["whole", "torn"])
 def test_lines_of_another_that_could_not_be_synced_are_copied(tmp_path: Path, calls: Calls, torn: bytes) -> None:
     store = EFFECTS.open(tmp_path, "power")
     EFFECTS.change(store, "a", 1)
@@ -135,7 +135,7 @@ def test_a_short_write_that_then_fails_leaves_no_half_line(kind: Kind, tmp_path:
         if call == f"write {kind.file}":
             calls.before = lambda _: None
             with (tmp_path / kind.file).open("ab") as file:
-                file.write(b"0badcafe {")
+                file.write(b"0badcafe 00000009 {")
             raise OSError(errno.ENOSPC, "full")
 
     calls.before = half

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import copy
+import datetime
 import json
 from pathlib import Path
 
 import pytest
 
-from pytest_wfstate import FilePausedStore, samples
+from pytest_wfstate import Crash, Disk, FilePausedStore, samples
 from pytest_wfstate.faults.frozen_clock import FrozenClock
 from tests.unit.stores.file.conftest import Calls
 from tests.unit.stores.file.kinds import contents
@@ -90,7 +92,7 @@ def test_a_lease_that_cannot_be_read_counts_as_expired(store: FilePausedStore, d
 
     assert another(store).recover_orphaned(older_than=10**9) == 1
 
-    assert contents(store.directory).keys() == {"run-1.json"}
+    assert store.list() == ["run-1"]
 
 
 def test_a_lease_that_is_missing_counts_as_expired(store: FilePausedStore) -> None:
@@ -130,7 +132,9 @@ def test_recovery_leaves_the_paused_run_alone(store: FilePausedStore, again: boo
 
     iterations = 2 if again else 1
     assert store.load("run-1") == samples.paused("run-1", iterations=iterations)
-    assert contents(store.directory).keys() == {"run-1.json"}
+    assert contents(store.directory).keys() == {"run-1.json", "run-1.lease"}
+    store.remove("run-1")
+    assert contents(store.directory) == {}
 
 
 def test_a_late_completion_does_not_free_the_claim_of_another(store: FilePausedStore) -> None:
@@ -147,7 +151,7 @@ def test_a_late_completion_does_not_free_the_claim_of_a_worker_forked_from_the_s
     store: FilePausedStore,
 ) -> None:
     sibling = another(store)
-    sibling._claimed = dict(store._claimed)  # what a fork copies
+    sibling._claims = copy.deepcopy(store._claims)  # what a fork copies
     sibling.recover_orphaned()
     sibling.claim("run-1")
 
@@ -166,12 +170,47 @@ def test_a_handle_that_claims_again_may_complete(store: FilePausedStore) -> None
 
 
 def test_a_claim_writes_its_lease_before_it_takes_the_run(store: FilePausedStore, calls: Calls) -> None:
+    store.complete("run-1")
     store.save(samples.paused("run-1"))
     calls.start()
 
     store.claim("run-1")
 
     assert calls.all == ["create run-1.lease", "write run-1.lease", "rename run-1.json"]
+
+
+def test_a_claim_on_a_run_that_paused_again_leaves_the_old_lease_until_it_has_the_run(
+    store: FilePausedStore, calls: Calls
+) -> None:
+    store.save(samples.paused("run-1"))
+    calls.start()
+
+    store.claim("run-1")
+
+    new = "run-1.lease.next"
+    assert calls.all == [f"create {new}", f"write {new}", "rename run-1.json", f"rename {new}"]
+    assert sorted(contents(store.directory)) == ["run-1.inflight", "run-1.lease"]
+
+
+@pytest.mark.parametrize("died", ["before the rename", "after it"])
+def test_a_claim_that_replaces_another_has_its_token_from_the_rename_on(store: FilePausedStore, died: str) -> None:
+    old, newer = store.token("run-1"), another(store)
+    store.save(samples.paused("run-1", iterations=2))
+    record, marker, lease_file = (store.directory / f"run-1.{name}" for name in ("json", "inflight", "lease"))
+    before = {path: path.read_bytes() for path in (record, marker, lease_file)}
+    newer.claim("run-1")
+    new_lease = store.directory / "run-1.lease.next"
+    lease_file.rename(new_lease)
+    lease_file.write_bytes(before[lease_file])
+    if died == "before the rename":
+        marker.write_bytes(before[marker])
+        record.write_bytes(before[record])
+
+    store.save(samples.paused("run-1", iterations=3))
+
+    assert another(store).complete("run-1", token=old) is (died == "before the rename")
+    assert another(store).complete("run-1", token=newer.token("run-1")) is (died == "after it")
+    assert sorted(contents(store.directory)) == ["run-1.json", "run-1.lease"]
 
 
 @pytest.mark.parametrize("failing", ["create run-1.lease", "write run-1.lease", "rename run-1.json"])
@@ -187,7 +226,7 @@ def test_a_claim_that_fails_leaves_the_run_paused(store: FilePausedStore, calls:
     assert store.claim("run-1") == samples.paused("run-1")
 
 
-@pytest.mark.parametrize("failing", ["unlink run-1.inflight", "unlink run-1.lease"])
+@pytest.mark.parametrize("failing", ["rename run-1.inflight", "unlink run-1.lease"])
 def test_a_completion_that_fails_can_be_repeated(store: FilePausedStore, calls: Calls, failing: str) -> None:
     calls.fail(failing, OSError(5, "broken"))
     with pytest.raises(OSError, match="broken"):
@@ -197,6 +236,26 @@ def test_a_completion_that_fails_can_be_repeated(store: FilePausedStore, calls: 
 
     assert another(store).recover_orphaned() == 0
     assert contents(store.directory) == {}
+
+
+def test_a_renewal_is_durable_when_it_returns(crash: Crash, frozen_clock: FrozenClock) -> None:
+    start = frozen_clock.now
+
+    def renew(home: Path) -> None:
+        store = FilePausedStore(home)
+        frozen_clock.move_to(start)
+        store.save(samples.paused("run-1"))
+        store.claim("run-1")
+        frozen_clock.move_to(start + datetime.timedelta(seconds=50))
+        store.renew("run-1", token=store.token("run-1"))
+        crash.ack("renewed")
+
+    def restart(disk: Disk) -> None:
+        frozen_clock.move_to(start + datetime.timedelta(seconds=100))
+        recovered = FilePausedStore(disk.home).recover_orphaned(older_than=60)
+        assert recovered == 0 or not disk.acked
+
+    crash.explore(renew, restart)
 
 
 def test_a_stale_marker_is_dropped_unread(store: FilePausedStore) -> None:

@@ -2,26 +2,33 @@ from __future__ import annotations
 
 import errno
 import fcntl
+import math
 import os
+import re
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from pytest_wfstate import CannotLock, FilePausedStore, WfstateError, samples
+from pytest_wfstate import CannotLock, FilePausedStore, LockTimeout, WfstateError, as_sync, samples
 from pytest_wfstate.stores.file import lock as lock_module
+from pytest_wfstate.stores.file import lock_holders
 from pytest_wfstate.stores.file.lock import Kind, locked
+from tests.unit.stores.file.kinds import KINDS as STORES
+from tests.unit.stores.file.kinds import Kind as StoreKind
 
 KINDS = [Kind.EXCLUSIVE, Kind.SHARED]
 
 PREAMBLE = """
 import fcntl, os, signal, sys, threading
 from pathlib import Path
-from pytest_wfstate.stores.file import lock as lock_module
+from pytest_wfstate.stores.file import descriptors
 from pytest_wfstate.stores.file.lock import Kind, locked
 home = Path(sys.argv[1])
 """
@@ -51,10 +58,10 @@ with locked(home, Kind.EXCLUSIVE):
 
 RELEASE_WITH_A_CHILD = """
 with locked(home, Kind.EXCLUSIVE):
-    missed = set(lock_module._held)
-    lock_module._held.clear()  # as if the fork had not seen the descriptor: the child keeps its copy
+    missed = dict(descriptors._open_now)
+    descriptors._open_now.clear()  # as if the fork had not seen the descriptor: the child keeps its copy
     fork_child()
-    lock_module._held.update(missed)
+    descriptors._open_now.update(missed)
 print("released", flush=True)
 sys.stdin.read()
 """
@@ -123,13 +130,6 @@ def programs() -> Iterator[list[Program]]:
         program.end()
 
 
-@pytest.fixture
-def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Makes who would have to wait for a lock raise BlockingIOError."""
-    real = fcntl.flock
-    monkeypatch.setattr(fcntl, "flock", lambda fd, how: real(fd, how if how == fcntl.LOCK_UN else how | fcntl.LOCK_NB))
-
-
 def is_free(home: Path) -> bool:
     fd = os.open(home, os.O_RDONLY)
     try:
@@ -143,9 +143,9 @@ def is_free(home: Path) -> bool:
 
 def can_lock(home: Path, kind: Kind) -> bool:
     try:
-        with locked(home, kind):
+        with locked(home, kind, wait=0):
             return True
-    except BlockingIOError:
+    except LockTimeout:
         return False
 
 
@@ -161,14 +161,12 @@ EXCLUSION = pytest.mark.parametrize(
 
 
 @EXCLUSION
-@pytest.mark.usefixtures("impatient")
 def test_a_lock_counts_between_threads(tmp_path: Path, held: Kind, wanted: Kind, allowed: bool) -> None:
     with ThreadPoolExecutor(1) as other, locked(tmp_path, held):
         assert other.submit(can_lock, tmp_path, wanted).result() is allowed
 
 
 @EXCLUSION
-@pytest.mark.usefixtures("impatient")
 def test_a_lock_counts_between_processes(
     tmp_path: Path, held: Kind, wanted: Kind, allowed: bool, programs: list[Program]
 ) -> None:
@@ -189,6 +187,7 @@ def test_a_lock_ends_with_its_block(tmp_path: Path, kind: Kind) -> None:
 def test_a_lock_leaves_nothing_behind(tmp_path: Path) -> None:
     before = os.listdir("/proc/self/fd") if Path("/proc/self/fd").exists() else []
     with locked(tmp_path, Kind.EXCLUSIVE) as fd:
+        assert fd is not None
         assert os.path.samestat(os.fstat(fd), tmp_path.stat())
         assert os.listdir(tmp_path) == []
 
@@ -244,13 +243,15 @@ def test_a_waiter_for_a_replaced_folder_locks_the_new_one(tmp_path: Path, monkey
     waits, real = threading.Event(), fcntl.flock
 
     def flock(fd: int, how: int) -> None:
-        if how == fcntl.LOCK_EX:
+        try:
+            real(fd, how)
+        except BlockingIOError:
             waits.set()
-        real(fd, how)
+            raise
 
     def wait() -> bool:
         with locked(home, Kind.EXCLUSIVE) as fd:
-            return os.path.samestat(os.fstat(fd), home.stat()) and not is_free(home)
+            return fd is not None and os.path.samestat(os.fstat(fd), home.stat()) and not is_free(home)
 
     with ThreadPoolExecutor(1) as other:
         with locked(home, Kind.EXCLUSIVE):
@@ -262,9 +263,103 @@ def test_a_waiter_for_a_replaced_folder_locks_the_new_one(tmp_path: Path, monkey
         assert waiter.result() is True
 
 
-def test_a_missing_folder_is_an_error(tmp_path: Path) -> None:
-    with pytest.raises(FileNotFoundError), locked(tmp_path / "none", Kind.SHARED):
+def test_a_missing_folder_has_no_descriptor(tmp_path: Path) -> None:
+    with locked(tmp_path / "none", Kind.SHARED) as fd:
+        assert fd is None
+
+
+def test_a_folder_that_is_removed_while_somebody_waits_has_no_descriptor(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    home = tmp_path / "home"
+    home.mkdir()
+    holder = os.open(home, os.O_RDONLY)
+    fcntl.flock(holder, fcntl.LOCK_EX)
+
+    def meanwhile(_: float) -> None:
+        home.rmdir()
+        os.close(holder)
+
+    monkeypatch.setattr(time, "sleep", meanwhile)
+
+    with locked(home, Kind.EXCLUSIVE) as fd:
+        assert fd is None
+
+
+def test_a_lock_that_stays_held_is_an_error_that_names_the_holder(tmp_path: Path, programs: list[Program]) -> None:
+    programs.append(Program(HOLD, tmp_path, "EXCLUSIVE"))
+    assert programs[0].says() == "held"
+
+    with pytest.raises(LockTimeout) as error, locked(tmp_path, Kind.SHARED, wait=0):
         pass
+
+    assert isinstance(error.value, TimeoutError)
+    assert (error.value.errno, error.value.filename) == (errno.ETIMEDOUT, str(tmp_path))
+    pid = programs[0].process.pid
+    assert re.search(rf"still locked after 0 s\. It is locked by process {pid} \(.*python", str(error.value))
+    assert "Nothing was changed. Let that call finish or end that process" in str(error.value)
+
+
+def test_a_lock_that_this_process_holds_itself_is_named(tmp_path: Path) -> None:
+    with (
+        locked(tmp_path, Kind.EXCLUSIVE),
+        pytest.raises(LockTimeout, match=r"It is locked by another call in this process\. Nothing was changed"),
+        locked(tmp_path, Kind.EXCLUSIVE, wait=0),
+    ):
+        pass
+
+
+@pytest.mark.parametrize("locks", ["", "1: FLOCK", "1: POSIX  ADVISORY  WRITE 1 {file} 0 EOF"])
+def test_a_holder_that_the_system_does_not_name_is_said_to_be_unknown(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, locks: str
+) -> None:
+    folder = tmp_path.stat()
+    file = f"{os.major(folder.st_dev):02x}:{os.minor(folder.st_dev):02x}:{folder.st_ino}"
+    listing = tmp_path / "locks"
+    listing.write_text(locks.format(file=file))
+    monkeypatch.setattr(lock_holders, "_LOCKS", listing)
+
+    with (
+        locked(tmp_path, Kind.EXCLUSIVE),
+        pytest.raises(LockTimeout, match="This system does not say by whom"),
+        locked(tmp_path, Kind.SHARED, wait=0),
+    ):
+        pass
+
+
+@pytest.mark.parametrize("wait", [0, 0.001, 1, 20])
+def test_a_waiter_sleeps_for_as_long_as_it_may_and_not_by_the_clock(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, wait: float
+) -> None:
+    pauses: list[float] = []
+    monkeypatch.setattr(time, "sleep", pauses.append)
+
+    with locked(tmp_path, Kind.SHARED), pytest.raises(LockTimeout), locked(tmp_path, Kind.EXCLUSIVE, wait):
+        pass
+
+    assert wait <= sum(pauses) <= wait + 0.004
+    assert max(pauses, default=0) <= 0.004
+
+
+@pytest.mark.parametrize("kind", STORES, ids=str)
+def test_every_store_waits_for_as_long_as_it_was_told(
+    kind: StoreKind, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kind.change(kind.open(tmp_path), "a", 1)
+    store = as_sync(kind.store(tmp_path, lock_timeout=0.5))
+    monkeypatch.setattr(time, "sleep", lambda _: None)
+
+    with locked(tmp_path, Kind.EXCLUSIVE), pytest.raises(LockTimeout, match=r"still locked after 0\.5 s"):
+        kind.change(store, "a", 2)
+
+    kind.change(store, "a", 2)
+    assert kind.items(kind.load(store, "a"))[-1] == 2
+
+
+@pytest.mark.parametrize("wait", [-1, math.nan, "20", None, True])
+def test_a_lock_timeout_that_is_no_time_is_refused(tmp_path: Path, wait: Any) -> None:
+    with pytest.raises(ValueError, match=r"lock_timeout is .* at least 0; math\.inf waits forever"):
+        FilePausedStore(tmp_path, lock_timeout=wait)
 
 
 def refuse_locks(monkeypatch: pytest.MonkeyPatch, number: int) -> None:

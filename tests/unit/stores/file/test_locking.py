@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import fcntl
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from pytest_wfstate import samples
+from pytest_wfstate import LockTimeout, samples
 from pytest_wfstate.stores.file.lock import Kind as LockKind
 from pytest_wfstate.stores.file.lock import locked
 from tests.unit.stores.file.kinds import EFFECTS, KINDS, PAUSED, RUNS, SNAPSHOTS, Kind, contents
@@ -32,9 +32,8 @@ CHANGES: list[tuple[str, Kind, Act]] = [
 
 @pytest.fixture(autouse=True)
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Makes who would have to wait for a lock raise BlockingIOError."""
-    real = fcntl.flock
-    monkeypatch.setattr(fcntl, "flock", lambda fd, how: real(fd, how if how == fcntl.LOCK_UN else how | fcntl.LOCK_NB))
+    """Makes who would have to wait for a lock raise LockTimeout at once."""
+    monkeypatch.setattr(time, "sleep", lambda _: None)
 
 
 def open_with_item(kind: Kind, home: Path) -> Any:
@@ -48,7 +47,7 @@ def test_a_change_waits_for_all_other_readers_and_writers(tmp_path: Path, kind: 
     store = open_with_item(kind, tmp_path)
     before = contents(tmp_path)
 
-    with locked(tmp_path, LockKind.SHARED), pytest.raises(BlockingIOError):
+    with locked(tmp_path, LockKind.SHARED), pytest.raises(LockTimeout):
         act(store)
 
     assert contents(tmp_path) == before
@@ -66,7 +65,7 @@ def test_loading_does_not_wait(tmp_path: Path, kind: Kind) -> None:
 def test_listing_paused_runs_waits_for_a_change_to_end_and_not_for_another_listing(tmp_path: Path) -> None:
     store = open_with_item(PAUSED, tmp_path)
 
-    with locked(tmp_path, LockKind.EXCLUSIVE), pytest.raises(BlockingIOError):
+    with locked(tmp_path, LockKind.EXCLUSIVE), pytest.raises(LockTimeout):
         store.list()
     with locked(tmp_path, LockKind.SHARED):
         assert store.list() == ["a"]

@@ -15,7 +15,7 @@ import pytest
 
 import pytest_wfstate
 from pytest_wfstate import FileEffectStore, FilePausedStore, samples
-from tests.unit.stores.file.kinds import EFFECTS
+from tests.unit.stores.file.kinds import EFFECTS, contents
 
 ROOT = Path(pytest_wfstate.__file__).parents[1]
 
@@ -104,7 +104,7 @@ def test_no_run_is_claimed_by_two_processes(tmp_path: Path, workers: list[Worker
 
     assert claimed == Counter(range(100))
     assert store.recover_orphaned() == 0
-    assert list(tmp_path.iterdir()) == []
+    assert contents(tmp_path) == {}
 
 
 def test_a_reader_in_another_process_sees_marks_come_and_never_go(tmp_path: Path, workers: list[Worker]) -> None:

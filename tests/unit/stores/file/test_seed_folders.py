@@ -3,11 +3,25 @@
 from __future__ import annotations
 
 import datetime
+import json
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from pytest_wfstate import FileEffectStore, FilePausedStore, FileResumeStore, as_sync, samples
+from pytest_wfstate import (
+    Crash,
+    Disk,
+    FileEffectStore,
+    FilePausedStore,
+    FileResumeStore,
+    ForeignFile,
+    as_sync,
+    samples,
+)
+from pytest_wfstate.faults.bounds import Model
+from pytest_wfstate.stores.file.names import only_id
 from tests.unit.stores.file.kinds import contents
 
 PAUSED = """{
@@ -93,7 +107,8 @@ def test_a_paused_run_is_loaded(paused: FilePausedStore) -> None:
 
     assert run is not None
     assert (run.run_id, run.prompt, run.workflow.start) == ("run-1", "approve?", "gate")
-    assert run.created_at == datetime.datetime(2026, 1, 2, 3, 4, 5, 678901, tzinfo=datetime.UTC)
+    assert run.created_at.replace(microsecond=0) == datetime.datetime(2026, 1, 2, 3, 4, 5, tzinfo=datetime.UTC)
+    assert json.loads(run.to_json())["created_at"] == "2026-01-02T03:04:05.678901234Z"
 
 
 def test_a_paused_run_is_claimed_once_and_completed(paused: FilePausedStore) -> None:
@@ -198,3 +213,223 @@ def test_a_resume_point_is_written_as_the_seed_writes_it(tmp_path: Path) -> None
     FileResumeStore(tmp_path).save(samples.resume_point("run-1"))
 
     assert contents(tmp_path) == {"run-1.json": RESUME.encode()}
+
+
+# Ids whose files have other names here. A name with a separator is none in a folder.
+OTHER_IDS = ["Run-1", "run 1", "run.1", "größe", "RUN_a", "50%"]
+
+
+def as_seed(home: Path, run: str, suffix: str = ".json") -> None:
+    (home / f"{run}{suffix}").write_text((PAUSED % run), encoding="utf-8")
+
+
+def only_our_names(home: Path) -> bool:
+    return all(only_id(name.split(".")[0]) is not None for name in contents(home))
+
+
+@pytest.fixture(params=OTHER_IDS)
+def run_id(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+class TestPausedRunsWithOtherIds:
+    def test_are_loaded_and_listed_where_they_are(self, run_id: str, tmp_path: Path) -> None:
+        as_seed(tmp_path, run_id)
+        before = contents(tmp_path)
+        store = FilePausedStore(tmp_path)
+
+        run = store.load(run_id)
+
+        assert run is not None
+        assert (run.run_id, store.list()) == (run_id, [run_id])
+        assert contents(tmp_path) == before
+
+    def test_are_claimed_once_and_completed(self, run_id: str, tmp_path: Path) -> None:
+        as_seed(tmp_path, run_id)
+        store = FilePausedStore(tmp_path)
+
+        assert store.claim(run_id) is not None
+
+        assert (store.claim(run_id), store.load(run_id), store.list()) == (None, None, [])
+        store.complete(run_id)
+        assert (store.recover_orphaned(), contents(tmp_path)) == (0, {})
+
+    def test_are_recovered(self, run_id: str, tmp_path: Path) -> None:
+        as_seed(tmp_path, run_id, ".inflight")
+        store = FilePausedStore(tmp_path)
+
+        assert (store.list(), store.recover_orphaned(), store.list()) == ([], 1, [run_id])
+
+        assert only_our_names(tmp_path)
+        assert store.claim(run_id) is not None
+
+    def test_are_completed_by_a_worker_that_was_restarted(self, run_id: str, tmp_path: Path) -> None:
+        as_seed(tmp_path, run_id, ".inflight")
+        store = FilePausedStore(tmp_path)
+
+        store.complete(run_id)
+
+        assert (store.recover_orphaned(), contents(tmp_path)) == (0, {})
+
+    @pytest.mark.parametrize("suffixes", [[".json"], [".inflight"], [".json", ".inflight"]], ids=str)
+    def test_are_removed_for_good(self, run_id: str, suffixes: list[str], tmp_path: Path) -> None:
+        for suffix in suffixes:
+            as_seed(tmp_path, run_id, suffix)
+        store = FilePausedStore(tmp_path)
+
+        store.remove(run_id)
+
+        assert (store.load(run_id), store.list(), store.recover_orphaned()) == (None, [], 0)
+        assert contents(tmp_path) == {}
+
+    def test_are_replaced_by_a_save(self, run_id: str, tmp_path: Path) -> None:
+        as_seed(tmp_path, run_id)
+        store = FilePausedStore(tmp_path)
+
+        store.save(samples.paused(run_id))
+
+        assert (store.load(run_id), store.list()) == (samples.paused(run_id), [run_id])
+        assert only_our_names(tmp_path)
+        store.remove(run_id)
+        assert (store.load(run_id), contents(tmp_path)) == (None, {})
+
+    def test_lose_to_our_own_file_of_the_same_id(self, run_id: str, tmp_path: Path) -> None:
+        store = FilePausedStore(tmp_path)
+        store.save(samples.paused(run_id, prompt="newer"))
+        as_seed(tmp_path, run_id)
+
+        assert store.load(run_id) == store.claim(run_id) == samples.paused(run_id, prompt="newer")
+
+        assert (store.load(run_id), store.list()) == (None, [])
+
+
+def test_a_file_that_holds_another_run_is_not_taken_for_the_one_it_is_named_after(tmp_path: Path) -> None:
+    (tmp_path / "Run-1.json").write_text(PAUSED % "Run-2")
+    store = FilePausedStore(tmp_path)
+
+    assert store.load("Run-1") is None
+    store.remove("Run-1")
+    with pytest.warns(ForeignFile, match="'Run-1.json'"):
+        assert store.list() == []
+    assert list(contents(tmp_path)) == ["Run-1.json"]
+
+
+@pytest.mark.parametrize("run", ["../secret", "sub/run", "/etc/run"])
+def test_a_name_with_a_separator_is_not_followed(run: str, tmp_path: Path) -> None:
+    home = tmp_path / "home"
+    (home / "sub").mkdir(parents=True)
+    for place in (tmp_path / "secret.json", home / "sub" / "run.json"):
+        place.write_text(PAUSED % run)
+    store = FilePausedStore(home)
+
+    assert (store.load(run), store.claim(run)) == (None, None)
+    store.remove(run)
+
+    assert (tmp_path / "secret.json").exists()
+    assert (home / "sub" / "run.json").exists()
+
+
+SANITIZED = {"proj/task.1 final": "proj_task_1_final", "Task": "Task", "größe!": "größe_", "a.b": "a_b"}
+
+
+@pytest.mark.parametrize(("task_id", "name"), SANITIZED.items(), ids=list(SANITIZED.values()))
+def test_a_task_with_another_id_is_loaded_goes_on_and_is_deleted(task_id: str, name: str, tmp_path: Path) -> None:
+    (tmp_path / f"{name}.json").write_text(CHECKPOINT.replace("task-a", task_id))
+    store = as_sync(FileEffectStore(tmp_path))
+
+    assert store.load_checkpoint(task_id).completed_tool_ids == {"use-1", "use-2"}
+    store.mark_step_complete(task_id, "use-1", samples.effect("use-1"))
+    store.mark_step_complete(task_id, "use-3", samples.effect("use-3"))
+
+    assert as_sync(FileEffectStore(tmp_path)).load_checkpoint(task_id).step_index == 3
+    assert only_our_names(tmp_path)
+    store.delete_checkpoint(task_id)
+    assert (store.load_checkpoint(task_id), contents(tmp_path)) == (None, {})
+
+
+@pytest.mark.parametrize("change", ["save", "mark", "delete"])
+def test_a_task_does_not_touch_that_of_another_id_with_its_name(change: str, tmp_path: Path) -> None:
+    (tmp_path / "a_b.json").write_text(CHECKPOINT.replace("task-a", "a.b"))
+    store = as_sync(FileEffectStore(tmp_path))
+    theirs = store.load_checkpoint("a.b")
+
+    assert store.load_checkpoint("a_b") is None
+    if change == "save":
+        store.save_checkpoint(samples.checkpoint("a_b"))
+    elif change == "mark":
+        store.mark_step_complete("a_b", "use-9", samples.effect("use-9"))
+    else:
+        store.delete_checkpoint("a_b")
+
+    again = as_sync(FileEffectStore(tmp_path))
+    assert again.load_checkpoint("a.b") == theirs
+    assert (again.load_checkpoint("a_b") is None) == (change == "delete")
+
+
+@pytest.mark.parametrize("run", OTHER_IDS)
+def test_a_resume_point_with_another_id_is_loaded_replaced_and_deleted(run: str, tmp_path: Path) -> None:
+    (tmp_path / f"{run}.json").write_text(RESUME.replace("run-1", run))
+    store = FileResumeStore(tmp_path)
+
+    assert store.load(run) == samples.resume_point(run)
+    store.save(samples.resume_point(run, step=4))
+    assert store.load(run) == samples.resume_point(run, step=4)
+    store.delete(run)
+    assert (store.load(run), contents(tmp_path)) == (None, {})
+
+
+@pytest.mark.parametrize("act", ["claim", "remove", "save", "recover"])
+def test_a_crash_while_a_file_gets_our_name_loses_nothing(crash: Crash, act: str) -> None:
+    def setup(home: Path) -> None:
+        as_seed(home, "Run-1", ".inflight" if act == "recover" else ".json")
+
+    def workload(home: Path) -> None:
+        store = FilePausedStore(home)
+        calls: dict[str, Callable[[], Any]] = {
+            "claim": lambda: store.claim("Run-1"),
+            "remove": lambda: store.remove("Run-1"),
+            "save": lambda: store.save(samples.paused("Run-1")),
+            "recover": store.recover_orphaned,
+        }
+        calls[act]()
+        crash.ack(act)
+
+    def check(disk: Disk) -> None:
+        store = FilePausedStore(disk.home)
+        paused = store.list()
+        if disk.acked:
+            assert paused == (["Run-1"] if act in ("save", "recover") else [])
+        store.recover_orphaned()
+        assert store.list() == ([] if act == "remove" and (disk.acked or not paused) else ["Run-1"])
+        store.remove("Run-1")
+        assert (store.list(), store.recover_orphaned()) == ([], 0)
+
+    crash.explore(workload, check, setup=setup)
+
+
+@pytest.mark.parametrize("model", ["kill", "ext4", "xfs", "posix"])
+@pytest.mark.parametrize("act", ["mark", "save", "delete"])
+def test_a_crash_while_a_task_gets_our_name_loses_nothing(crash: Crash, act: str, model: Model) -> None:
+    def setup(home: Path) -> None:
+        (home / "Task_1.json").write_text(CHECKPOINT.replace("task-a", "Task.1"))
+
+    def workload(home: Path) -> None:
+        store = as_sync(FileEffectStore(home))
+        if act == "mark":
+            store.mark_step_complete("Task.1", "use-3", samples.effect("use-3"))
+        elif act == "save":
+            store.save_checkpoint(samples.checkpoint("Task.1", step_index=3))
+        else:
+            store.delete_checkpoint("Task.1")
+        crash.ack(act)
+
+    def check(disk: Disk) -> None:
+        store = as_sync(FileEffectStore(disk.home))
+        task = store.load_checkpoint("Task.1")
+        step = None if task is None else task.step_index
+        after = None if act == "delete" else 3
+        assert step == after if disk.acked else step in (2, after)
+        store.delete_checkpoint("Task.1")
+        assert as_sync(FileEffectStore(disk.home)).load_checkpoint("Task.1") is None
+
+    crash.explore(workload, check, setup=setup, model=model)

@@ -1,6 +1,7 @@
 """The file stores keep every promise of their contracts, also when the recovery from a crash is crashed.
 
 Journals are compacted after three changes, and each store creates its own folder: short scenarios then cover both.
+Of the three async stores, the snapshots are awaited. The others are called without a loop and a thread for each call.
 """
 
 from __future__ import annotations
@@ -12,7 +13,15 @@ from typing import Any, ClassVar
 
 import pytest
 
-from pytest_wfstate import Crash, FileEffectStore, FilePausedStore, FileResumeStore, FileRunStore, FileSnapshotStore
+from pytest_wfstate import (
+    Crash,
+    FileEffectStore,
+    FilePausedStore,
+    FileResumeStore,
+    FileRunStore,
+    FileSnapshotStore,
+    as_sync,
+)
 from pytest_wfstate.faults.bounds import Bounds
 from pytest_wfstate.labs.lab import Settings
 from pytest_wfstate.stores.file import journal
@@ -21,8 +30,8 @@ from pytest_wfstate.suites import EffectSuite, PausedSuite, ResumeSuite, RunSuit
 
 @pytest.fixture
 def _wfstate_crash(request: pytest.FixtureRequest) -> Iterator[Crash]:
-    """A lab whose bound is not time, so that it checks the same disks on a slow machine."""
-    bounds = Bounds(request.cls.states, float("inf"), samples=1)
+    """A lab that checks fewer disks."""
+    bounds = Bounds(states=request.cls.states, looks=5_000, runs=100, samples=1)
     lab = Crash(Settings(bounds=bounds, home=f"h{uuid.uuid4().hex[:15]}"))
     yield lab
     lab.close()
@@ -47,6 +56,9 @@ class TestEffects(InNewFolder, EffectSuite):
     states = 1500  # as many as it takes to find a torn line that an append does not cut off
     store = FileEffectStore
 
+    def open(self, home: Path) -> Any:
+        return as_sync(super().open(home))
+
 
 class TestPaused(InNewFolder, PausedSuite):
     store = FilePausedStore
@@ -58,6 +70,9 @@ class TestResume(InNewFolder, ResumeSuite):
 
 class TestRuns(InNewFolder, RunSuite):
     store = FileRunStore
+
+    def open(self, home: Path) -> Any:
+        return as_sync(super().open(home))
 
 
 class TestSnapshots(InNewFolder, SnapshotSuite):

@@ -62,8 +62,13 @@ def direct(server: Server) -> Any:
 
 def dump(client: Any, store: Any) -> dict[bytes, bytes]:
     """Return everything a store keeps, except for its receipts and for runs whose ids it generated."""
+    return {key: client.dump(key) for key in keys_of(client, store) if b"receipt" not in key}
+
+
+def keys_of(client: Any, store: Any) -> list[bytes]:
+    """Return the keys of a store's records and receipts, except for runs whose ids it generated."""
     keys = client.keys(f"*{store._prefix}*")
-    return {key: client.dump(key) for key in keys if b"receipt" not in key and b"{wf:run-" not in key}
+    return [key for key in keys if not key.endswith(b":format") and b"{wf:run-" not in key]
 
 
 def _effects(one: str) -> list[Call]:

@@ -23,8 +23,8 @@ class Meanwhile:
         self._action: Callable[[], Any] | None = action
         store._client._send = self
 
-    def __call__(self, command: str, *args: Any) -> Any:
-        reply = self._send(command, *args)
+    def __call__(self, command: str, *args: Any, **options: Any) -> Any:
+        reply = self._send(command, *args, **options)
         action = self._action
         if action is None or b":receipt:" not in str(args).encode():
             return reply

@@ -9,6 +9,7 @@ import socket
 import subprocess
 import sys
 import threading
+import traceback
 from collections.abc import Iterator
 from typing import Any
 
@@ -25,7 +26,7 @@ from pytest_wfstate import (
     samples,
 )
 from pytest_wfstate.faults.servers.proxy import Proxy, When
-from pytest_wfstate.stores.redis import client as client_module
+from pytest_wfstate.stores.redis import connecting
 from pytest_wfstate.stores.redis.settings import _ASKED
 from tests.unit.stores.redis.scripts import Kind, direct, outcomes
 from tests.unit.stores.redis.sendings import NOTHING_SENT, Meanwhile, each
@@ -159,8 +160,8 @@ def silent() -> Iterator[str]:
 def test_a_server_that_does_not_answer_is_given_up(
     silent: str, ours: float, of_the_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert client_module._TIMEOUT == 5
-    monkeypatch.setattr(client_module, "_TIMEOUT", ours)
+    assert connecting.TIMEOUT == 5
+    monkeypatch.setattr(connecting, "TIMEOUT", ours)
     with RedisPausedStore(silent + of_the_url) as store, pytest.raises(LostConnection, match="Timeout"):
         store.list()
 
@@ -211,6 +212,112 @@ def test_a_closed_store_can_still_be_used(redis_server: Server) -> None:
     store.close()
     assert store.list() == []
     store.close()
+
+
+@each
+def test_a_store_that_is_closed_while_a_call_waits_for_its_answer_lets_it_finish(
+    redis_server: Server, kind: Kind, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = clients(redis_server)
+    send: Any = redis.Connection.send_packed_command
+    results: list[Any] = []
+    with kind.open(redis_server.url) as store:
+
+        def closed_meanwhile(*args: Any, **options: Any) -> None:
+            send(*args, **options)
+            closing = threading.Thread(target=store.close)
+            closing.start()
+            closing.join()
+
+        for call in kind.calls("a"):
+            with monkeypatch.context() as patched:
+                patched.setattr(redis.Connection, "send_packed_command", closed_meanwhile)
+                results += outcomes(store, [call])
+            assert clients(redis_server) - before == set()
+    assert results == kind.expected("a")
+
+
+BUSY = "while true do end"
+
+
+@pytest.mark.parametrize("changes", [True, False])
+def test_a_retry_that_a_busy_server_refuses_is_a_lost_connection(redis_server: Server, changes: bool) -> None:
+    """Raw, the error would say that nothing was changed."""
+    with contextlib.ExitStack() as stack:
+        store: Any = stack.enter_context(RedisPausedStore(redis_server.url, "busy"))
+        store.save(samples.paused("a"))
+        client = stack.enter_context(direct(redis_server))
+        client.config_set("busy-reply-threshold" if is_new(client) else "lua-time-limit", 1)
+        script = threading.Thread(target=lambda: run_until_killed(redis_server))
+
+        def keep_busy() -> None:
+            script.start()
+            while not is_busy(client):
+                pass
+
+        send = store._client._send
+
+        def lost_once(command: str, *args: Any, **options: Any) -> Any:
+            send(command, *args, **options)
+            store._client._send = send
+            keep_busy()
+            raise redis.ConnectionError("the answer is lost")
+
+        store._client._send = lost_once
+        try:
+            advice = "The change may or may not have been made" if changes else "The call only reads"
+            with pytest.raises(LostConnection, match=rf"the server refused the retry: .*BUSY.*{advice}"):
+                store.remove("a") if changes else store.load("a")
+        finally:
+            client.script_kill()
+            script.join()
+        assert store.list() == ([] if changes else ["a"])
+
+
+def is_new(client: Any) -> bool:
+    return bool(client.config_get("busy-reply-threshold"))
+
+
+def is_busy(client: Any) -> bool:
+    try:
+        client.ping()
+    except redis.ResponseError as error:
+        return "BUSY" in str(error)
+    return False
+
+
+def run_until_killed(server: Server) -> None:
+    with direct(server) as client, pytest.raises(redis.ResponseError, match="killed"):
+        client.eval(BUSY, 0)
+
+
+SECRET = "s3cret"
+URLS = [
+    f"http://user:{SECRET}@localhost",
+    f"redis://user:{SECRET}/{SECRET}@localhost:6379/0",
+    f"redis://localhost:{SECRET}",
+    f"redis://localhost/0?password={SECRET}&socket_timeout=soon",
+]
+
+
+@pytest.mark.parametrize("url", [*URLS, *(url.encode() for url in URLS)], ids=repr)
+def test_a_url_that_is_refused_is_not_shown(url: Any) -> None:
+    with pytest.raises((ValueError, TypeError)) as refused:
+        RedisPausedStore(url)
+    shown = traceback.format_exception(refused.value)
+    assert SECRET not in "".join(line for line in shown if "test_connections.py" not in line)
+    assert refused.value.__suppress_context__ or refused.value.__context__ is None
+
+
+@pytest.mark.parametrize("form", ["redis://:{}@{}", "redis://{1}?password={0}"])
+def test_neither_a_store_nor_its_errors_show_the_password(form: str) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        place = f"127.0.0.1:{listener.getsockname()[1]}"
+    with RedisPausedStore(form.format(SECRET, place)) as store:
+        with pytest.raises(LostConnection, match=place) as refused:
+            store.save(samples.paused("a"))
+        shown = [repr(store), str(vars(store)), *traceback.format_exception(refused.value)]
+    assert SECRET not in "".join(shown)
 
 
 def test_the_client_of_the_user_is_not_closed(redis_server: Server) -> None:

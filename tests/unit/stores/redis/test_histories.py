@@ -16,7 +16,8 @@ from pytest_wfstate.contracts.base import Contract
 from pytest_wfstate.faults.servers.proxy import Proxy, When
 from pytest_wfstate.oracle.history import Entry, Errored, Outcome, Returned
 from pytest_wfstate.oracle.linearize import check
-from pytest_wfstate.oracle.model import REFUSALS, ReferenceModel, plain, refused
+from pytest_wfstate.oracle.model import REFUSALS, ReferenceModel, refused
+from pytest_wfstate.oracle.values import plain
 from pytest_wfstate.specs import effects, paused, resume, runs, snapshots
 from tests.unit.stores.handles import call as called
 from tests.unit.stores.redis.scripts import EFFECTS, PAUSED, RESUME, RUNS, SNAPSHOTS, Call, Kind

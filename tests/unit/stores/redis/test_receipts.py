@@ -23,7 +23,7 @@ class Late:
         self._held: tuple[Any, ...] | None = None
         store._client._send = self
 
-    def __call__(self, command: str, *args: Any) -> Any:
+    def __call__(self, command: str, *args: Any, **_: Any) -> Any:
         if self._held is None and b":receipt:" in str(args).encode():
             self._held = (command, *args)
             raise redis.ConnectionError("held back on the way")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import socket
 import warnings
 from collections.abc import Iterator
@@ -16,9 +17,19 @@ from hypothesis import strategies as st
 from redis.crc import key_slot
 from redis.sentinel import Sentinel
 
-from pytest_wfstate import CorruptRecord, LostConnection, NotDurable, RedisPausedStore, RedisRunStore, Server, samples
+from pytest_wfstate import (
+    CorruptRecord,
+    LostConnection,
+    NotDurable,
+    RedisPausedStore,
+    RedisRunStore,
+    Server,
+    WorkflowCheckpoint,
+    samples,
+)
 from pytest_wfstate.faults.servers.base import free_port
 from pytest_wfstate.faults.servers.redis import RedisServer
+from pytest_wfstate.stores.redis import client as client_module
 from pytest_wfstate.stores.redis.keys import tagged
 from tests.unit.stores.handles import call, outcome
 from tests.unit.stores.redis.scripts import (
@@ -31,6 +42,7 @@ from tests.unit.stores.redis.scripts import (
     Kind,
     direct,
     dump,
+    keys_of,
     outcomes,
 )
 
@@ -80,9 +92,55 @@ def test_stores_run_on_a_cluster(cluster: Server, kind: Kind, run_id: str) -> No
         client.disconnect_connection_pools()  # which closing it leaves to the garbage collector
 
 
+def wait_for_state(*nodes: Any, **expected: int) -> None:
+    """Ask the nodes of a cluster until they agree on it: it is up, and has this many nodes, or nodes with slots."""
+    wanted = {"cluster_state": "ok"} | {
+        {"nodes": "cluster_known_nodes", "size": "cluster_size"}[name]: str(number) for name, number in expected.items()
+    }
+    seen = (all(wanted.items() <= node.cluster("INFO").items() for node in nodes) for _ in range(1_000_000))
+    assert any(seen)
+
+
+@pytest.fixture
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(client_module, "_REPLICAS_WAIT", 1)
+
+
+@pytest.mark.usefixtures("impatient")
+def test_a_store_on_a_cluster_waits_for_replicas(cluster: Server) -> None:
+    """There are none."""
+    opened: Any = redis.RedisCluster.from_url(cluster.url)
+    with contextlib.closing(opened) as client:
+        store = RedisPausedStore(client, "replicated", wait_replicas=1)
+        with pytest.raises(LostConnection, match=r"has made the change .* only 0 of 1 replicas"):
+            store.save(samples.paused("a"))
+        assert store.list() == ["a"]
+        client.disconnect_connection_pools()
+
+
+@pytest.mark.usefixtures("impatient")
+def test_a_change_that_waits_for_replicas_follows_a_slot_to_another_node() -> None:
+    with ClusterServer() as old, ClusterServer() as new, direct(old) as client, direct(new) as other:
+        old.take_all_slots()
+        address = urlsplit(old.url)
+        other.config_set("requirepass", address.password)  # a cluster has one
+        other.execute_command("CLUSTER MEET", address.hostname, address.port)
+        wait_for_state(client, other, nodes=2)
+        store = RedisPausedStore(redis.RedisCluster.from_url(old.url), "moved", wait_replicas=1)
+        store.list()
+        new_id = other.cluster("MYID")
+        for node in (other, client):
+            node.execute_command("CLUSTER SETSLOT", key_slot(b"{moved:paused}"), "NODE", new_id)
+        wait_for_state(client, other, size=2)
+        with pytest.raises(LostConnection, match=r"only 0 of 1 replicas"):
+            store.save(samples.paused("a"))
+        assert other.hkeys("{moved:paused}:paused") == [b"a"]
+        store._client._redis.disconnect_connection_pools()
+
+
 def slots(client: Any, store: Any) -> set[int]:
     """Return the slots of a store's keys, including receipts; forked runs have their own."""
-    return {key_slot(key) for key in client.keys(f"*{store._prefix}*") if b"{wf:run-" not in key}
+    return {key_slot(key) for key in keys_of(client, store)}
 
 
 @each
@@ -145,7 +203,7 @@ def test_no_call_walks_through_the_keys() -> None:
 def test_nothing_is_left_when_all_was_deleted(kind: Kind) -> None:
     with RedisServer() as server, kind.open(server.url) as store, direct(server) as client:
         outcomes(store, kind.calls("a"))
-        keys = client.keys()
+        keys = keys_of(client, store)
         assert [key for key in keys if b":receipt:" not in key] == []
         assert all(0 < client.pttl(key) <= 60_000 for key in keys)
 
@@ -277,10 +335,20 @@ def test_what_is_not_on_disk_is_lost_when_the_server_is_killed(redis_server: Ser
         assert store.list() == []
 
 
-@pytest.mark.parametrize("setting", ["appendonly", "save"])
-def test_a_server_that_keeps_something_on_disk_causes_no_warning(setting: str) -> None:
+def test_a_server_that_writes_each_change_to_disk_causes_no_warning() -> None:
     with RedisServer("volatile") as server, direct(server) as client, RedisPausedStore(server.url) as store:
-        client.config_set(setting, {"appendonly": "yes", "save": "3600 1"}[setting])
+        client.config_set("appendonly", "yes")
+        store.list()
+
+
+def test_a_server_that_keeps_only_snapshots_on_disk_causes_one_warning() -> None:
+    with RedisServer("volatile") as server, direct(server) as client, RedisPausedStore(server.url) as store:
+        client.config_set("save", "3600 1")
+        expected = (
+            r"keeps only snapshots on disk.* everything since the last one.* save is '3600 1'\. Set appendonly to"
+        )
+        with pytest.warns(NotDurable, match=expected):
+            store.list()
         store.list()
 
 
@@ -407,11 +475,88 @@ def test_steps_without_their_order_are_reported(redis_server: Server) -> None:
         call(store, "delete_run", "a")
 
 
-def test_a_large_log_is_saved_and_loaded(redis_server: Server) -> None:
-    """More than Lua can unpack at once."""
+def large_checkpoint() -> WorkflowCheckpoint:
+    """Return a checkpoint of several megabytes, with more effects than Lua can unpack at once."""
     ids = [f"use-{number}" for number in range(20_000)]
-    whole = samples.checkpoint("a", completed_tool_ids=set(ids), side_effects_log=[samples.effect(id_) for id_ in ids])
-    with EFFECTS.open(redis_server.url) as store:
+    return samples.checkpoint("a", completed_tool_ids=set(ids), side_effects_log=[samples.effect(id_) for id_ in ids])
+
+
+def test_a_large_checkpoint_is_saved_in_batches() -> None:
+    """No message has more than a megabyte, so that the server answers others in between."""
+    whole = large_checkpoint()
+    assert len(whole.to_json()) > 2 * 2**20
+    with RedisServer() as server, direct(server) as client, EFFECTS.open(server.url) as store:
+        client.config_set("proto-max-bulk-len", 2**20)
+        call(store, "save_checkpoint", samples.checkpoint("a"))
         call(store, "save_checkpoint", whole)
         assert call(store, "load_checkpoint", "a") == whole
-        call(store, "delete_checkpoint", "a")
+        home = f"{store._prefix}:effects:{{a}}"
+        kept = {home.encode(), f"{home}:log".encode(), f"{home}:done".encode()}
+        assert set(dump(client, store)) == kept
+        assert {client.pttl(key) for key in kept} == {-1}
+
+
+@pytest.mark.parametrize("emptied", ["side_effects_log", "completed_tool_ids"])
+def test_a_large_checkpoint_replaces_all_of_the_old_one(redis_server: Server, emptied: str) -> None:
+    whole = large_checkpoint()
+    half = whole.model_copy(update={emptied: type(getattr(whole, emptied))()})
+    with EFFECTS.open(redis_server.url) as store:
+        call(store, "save_checkpoint", whole)
+        call(store, "save_checkpoint", half)
+        assert call(store, "load_checkpoint", "a") == half
+
+
+def test_a_large_checkpoint_whose_batches_have_expired_is_sent_again(redis_server: Server) -> None:
+    whole = large_checkpoint()
+    with EFFECTS.open(redis_server.url) as store, direct(redis_server) as client:
+        changes = store._change
+        expired: list[int] = []
+
+        def change(script: Any, home: str, *parts: str, args: Any) -> Any:
+            if len(parts) > 3 and not expired:  # the last script
+                expired.append(client.delete(*(home + part for part in parts[3:])))
+            return changes(script, home, *parts, args=args)
+
+        store._change = change
+        call(store, "save_checkpoint", whole)
+        assert expired == [2]
+        assert call(store, "load_checkpoint", "a") == whole
+
+
+def test_a_client_that_dies_between_two_batches_leaves_the_old_checkpoint(redis_server: Server) -> None:
+    with EFFECTS.open(redis_server.url) as store, direct(redis_server) as client:
+        call(store, "save_checkpoint", samples.checkpoint("a"))
+        changes, sent = store._change, itertools.count()
+
+        def change(*args: Any, **options: Any) -> Any:
+            if next(sent) == 3:
+                raise KeyboardInterrupt
+            return changes(*args, **options)
+
+        store._change = change
+        with pytest.raises(KeyboardInterrupt):
+            call(store, "save_checkpoint", large_checkpoint())
+        store._change = changes
+        assert call(store, "load_checkpoint", "a") == samples.checkpoint("a")
+        left = [key for key in keys_of(client, store) if b":staged:" in key and b":receipt:" not in key]
+        assert left
+        assert all(0 < client.pttl(key) <= 60_000 for key in left)
+
+
+def test_a_listing_of_snapshots_moves_no_values() -> None:
+    with RedisServer() as server, direct(server) as client, SNAPSHOTS.open(server.url) as store:
+        for step in range(20):
+            call(store, "save", samples.snapshot("a", step, values={"text": "x" * 100_000}))
+        before = client.info("stats")["total_net_output_bytes"]
+        assert len(call(store, "list", "wf", "a")) == 20
+        assert client.info("stats")["total_net_output_bytes"] - before < 100_000
+
+
+@pytest.mark.parametrize("time", [b"", b"noon", b"\xff", b"1.5"])
+def test_a_damaged_time_of_a_snapshot_is_reported(redis_server: Server, time: bytes) -> None:
+    with SNAPSHOTS.open(redis_server.url) as store, direct(redis_server) as client:
+        call(store, "save", samples.snapshot("a", 2))
+        client.hset(f"{store._prefix}:snapshots:{{wf:a}}:times", f"{2:020}", time)
+        with pytest.raises(CorruptRecord, match="not a number of milliseconds") as caught:
+            call(store, "list", "wf", "a")
+        assert ":times" in caught.value.where

@@ -81,4 +81,5 @@ class TestSnapshots(OnServer, SnapshotSuite):
         return RedisSnapshotStore(self.url, prefix=home.name)
 
     def corrupt(self, home: Path, id: str) -> None:  # noqa: A002
-        self.client.hset(f"{home.name}:snapshots:{{wf:{id}}}", f"{2:020}", '{"key')
+        for part, damage in (("", '{"key'), (":times", "noon")):
+            self.client.hset(f"{home.name}:snapshots:{{wf:{id}}}{part}", f"{2:020}", damage)

@@ -1,12 +1,14 @@
-"""Engines: the one that a store has, and what the database says of a transaction on one."""
+"""Engines: the one that a store has, and what happens on one in the middle of a call."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
-from sqlalchemy import Engine
+from sqlalchemy import Engine, text
 
 from pytest_wfstate import SqlResumeStore, samples
+from pytest_wfstate.stores.sql.statements import Statement
 from tests.unit.stores.sql.places import Place
 
 POINT = samples.resume_point("a")
@@ -17,7 +19,13 @@ def engine_of(store: Any) -> Engine:
     return engine
 
 
+def in_call(store: Any, work: Callable[[Any], Any], *, writes: bool = False) -> Any:
+    """Do some work in the middle of a call, while it has a connection."""
+    return store._database._run(work, writes=writes)
+
+
 def setting(engine: Engine, place: Place, question: str) -> Any:
     """Ask the database about a transaction in which a store changes something."""
     with SqlResumeStore(engine, prefix=place.prefix) as store:
-        return store._database.write(lambda transaction: transaction.execute_text(question).value)
+        asked = Statement(text(question), store._database.dialect.writer)
+        return store._database.write([(asked, {})])[0].value

@@ -11,7 +11,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Literal
 
-import psycopg
 import pytest
 from sqlalchemy import Engine, event, make_url, text
 from sqlalchemy.exc import OperationalError
@@ -27,7 +26,8 @@ from pytest_wfstate import (
     samples,
 )
 from pytest_wfstate.faults.servers.proxy import Proxy
-from tests.unit.stores.sql.engines import POINT, engine_of, setting
+from pytest_wfstate.stores.sql import libpq
+from tests.unit.stores.sql.engines import POINT, engine_of, in_call, setting
 from tests.unit.stores.sql.places import Place, new_prefix
 
 _END = text("SELECT pg_terminate_backend(:pid, 5000)")
@@ -99,7 +99,7 @@ def test_a_call_that_runs_while_the_store_is_closed_succeeds_and_closes_its_conn
 ) -> None:
     store = on_sqlite.open(SqlResumeStore)
     store.save(POINT)
-    store._database.write(lambda _: store.close())
+    in_call(store, lambda _: store.close(), writes=True)
     assert open_files("state.db") == 0
     assert store.load("a") == POINT
     store.close()
@@ -170,31 +170,31 @@ def test_a_full_disk_is_reported_as_sqlite_does_and_changes_nothing(on_sqlite: P
 # What a lost connection does
 
 
+def end_session(driver: Any, place: Place) -> None:
+    """End the server's side of a connection."""
+    killer = place.engine()
+    with killer.connect() as other:
+        other.execute(_END, {"pid": driver.info.backend_pid})
+    killer.dispose()
+
+
 @contextmanager
-def cut(store: Any, moment: str, place: Place, times: int = 1) -> Iterator[list[str]]:
-    """End the server's side of a connection when a statement that begins with `moment` is about to be sent."""
+def cut(moment: str, place: Place, times: int = 1) -> Iterator[list[str]]:
+    """End a session when a message with a statement that begins with `moment` is about to be sent."""
     left = [moment] * times
     made: list[str] = []
-    killer = place.engine()
+    exchange = libpq.exchange
 
-    class Cursor(psycopg.Cursor[Any]):
-        def execute(self, statement: Any, *args: Any, **kwargs: Any) -> Any:  # type: ignore[override]
-            made.append(statement.split()[0])
-            if left and statement.startswith(moment):
-                left.pop()
-                with killer.connect() as other:
-                    other.execute(_END, {"pid": self.connection.info.backend_pid})
-            return super().execute(statement, *args, **kwargs)
+    def cutting(driver: Any, message: Any) -> Any:
+        made.extend(statement.split()[0] for statement, _ in message)
+        if left and any(statement.startswith(moment) for statement, _ in message):
+            left.pop()
+            end_session(driver, place)
+        return exchange(driver, message)
 
-    def note(connection: Any, *_: Any) -> None:
-        connection.cursor_factory = Cursor
-
-    for idle in store._database._connections.idle:
-        note(idle.driver)
-    event.listen(engine_of(store), "checkout", note)
-    yield made
-    left.clear()
-    killer.dispose()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(libpq, "exchange", cutting)
+        yield made
 
 
 CALLS: dict[str, tuple[type[Any], Callable[[Any], Any], str]] = {
@@ -216,13 +216,13 @@ def opened(place: Place, kind: type[Any]) -> Any:
 
 
 @pytest.mark.parametrize("name", list(CALLS))
-def test_a_call_is_retried_if_the_connection_is_lost_before_its_commit(on_postgres: Place, name: str) -> None:
-    kind, call, statement = CALLS[name]
+def test_a_session_that_ended_between_calls_is_replaced(on_postgres: Place, name: str) -> None:
+    kind, call, _ = CALLS[name]
     store = opened(on_postgres, kind)
-    with cut(store, statement, on_postgres) as made:
-        result = call(as_sync(store))
-    assert made.count(statement) >= 2
-    assert made.count("COMMIT") <= 2  # of the call, and of configuring a new connection
+    idle = store._database._connections.idle
+    assert len(idle) == 1
+    end_session(idle[0].driver, on_postgres)
+    result = call(as_sync(store))
     if name == "claim":
         assert result == samples.paused("a")
         store.complete("a")
@@ -230,13 +230,23 @@ def test_a_call_is_retried_if_the_connection_is_lost_before_its_commit(on_postgr
     store.close()
 
 
+def test_a_call_that_only_reads_is_retried_if_its_connection_is_lost(on_postgres: Place) -> None:
+    store = opened(on_postgres, SqlResumeStore)
+    with cut("SELECT", on_postgres) as made:
+        assert store.load("a") is None
+    assert made == ["SELECT"] * 3  # the new connection asks how its session is configured
+    store.close()
+
+
 @pytest.mark.parametrize("name", ["save", "claim", "mark"])
-def test_a_connection_lost_during_commit_is_reported_and_the_call_is_not_retried(on_postgres: Place, name: str) -> None:
+def test_a_connection_lost_after_a_change_was_sent_is_reported_and_the_call_is_not_retried(
+    on_postgres: Place, name: str
+) -> None:
     kind, call, _ = CALLS[name]
     store = opened(on_postgres, kind)
     with (
-        cut(store, "COMMIT", on_postgres) as made,
-        pytest.raises(LostConnection, match=r"^the connection to .* was lost during COMMIT: .*\. "),
+        cut("BEGIN", on_postgres) as made,
+        pytest.raises(LostConnection, match=r"^the connection to .* was lost after a change was sent: .*\. "),
     ):
         call(as_sync(store))
     assert made.count("COMMIT") == 1
@@ -246,7 +256,7 @@ def test_a_connection_lost_during_commit_is_reported_and_the_call_is_not_retried
 
 def test_a_claim_whose_commit_was_lost_frees_no_claim_of_another(on_postgres: Place) -> None:
     store, other = opened(on_postgres, SqlPausedStore), on_postgres.open(SqlPausedStore)
-    with cut(store, "COMMIT", on_postgres), pytest.raises(LostConnection):
+    with cut("BEGIN", on_postgres), pytest.raises(LostConnection):
         store.claim("a")
     assert other.claim("a") == samples.paused("a")
     store.complete("a")
@@ -273,7 +283,7 @@ def test_the_first_load_of_a_handle_succeeds_wherever_its_connection_is_lost_onc
 def test_a_connection_lost_twice_while_creating_tables_is_reported_as_no_change(on_postgres: Place) -> None:
     store = on_postgres.open(SqlResumeStore)
     with (
-        cut(store, "COMMIT", on_postgres, times=2),
+        cut("COMMIT", on_postgres, times=2),
         pytest.raises(LostConnection, match=r"was lost twice: .* Nothing was changed"),
     ):
         store.load("a")
@@ -284,7 +294,7 @@ def test_a_connection_lost_twice_while_creating_tables_is_reported_as_no_change(
 def test_a_connection_lost_during_the_commit_of_a_drop_is_reported(on_postgres: Place) -> None:
     """To drop again could drop what others have saved meanwhile."""
     store = opened(on_postgres, SqlResumeStore)
-    with cut(store, "COMMIT", on_postgres) as made, pytest.raises(LostConnection, match="lost during COMMIT"):
+    with cut("COMMIT", on_postgres) as made, pytest.raises(LostConnection, match="lost during COMMIT"):
         store.drop()
     assert made.count("COMMIT") == 1
     store.close()
@@ -304,7 +314,7 @@ def test_a_refused_login_is_not_retried(postgres: Server, part: str, value: str)
 def test_a_connection_that_is_lost_twice_is_reported(on_postgres: Place) -> None:
     store = opened(on_postgres, SqlResumeStore)
     with (
-        cut(store, "SELECT", on_postgres, times=9),
+        cut("SELECT", on_postgres, times=9),
         pytest.raises(LostConnection, match=r"was lost twice: .* Nothing was changed"),
     ):
         store.load("a")

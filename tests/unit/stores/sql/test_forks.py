@@ -16,6 +16,7 @@ from sqlalchemy import text
 
 from pytest_wfstate import SqlPausedStore, SqlResumeStore, samples
 from pytest_wfstate.stores.sql import forks as forks_module
+from tests.unit.stores.sql.engines import in_call
 from tests.unit.stores.sql.places import Place
 
 _PID = text("SELECT pg_backend_pid()")
@@ -105,7 +106,7 @@ def test_a_child_reconnects_to_postgres(on_postgres: Place) -> None:
     store = on_postgres.open(SqlResumeStore)
 
     def backend() -> int:
-        return int(store._database.read(lambda transaction: transaction.execute_text("SELECT pg_backend_pid()").value))
+        return int(in_call(store, lambda transaction: transaction.execute_text("SELECT pg_backend_pid()").value))
 
     own = backend()
     child = Child(lambda: backend() != own)
@@ -188,7 +189,7 @@ def test_a_child_holds_no_connection_of_a_call_in_another_thread(on_postgres: Pl
         return transaction.execute_text("SELECT 1").value
 
     with ThreadPoolExecutor(1) as threads:
-        call = threads.submit(store._database.write, wait)
+        call = threads.submit(in_call, store, wait)
         begun.wait()
         child = Child(lambda: not own & sockets(), saved(store, "child"))
         went_well = [child.succeeds(), child.succeeds()]
@@ -215,7 +216,7 @@ def test_a_child_that_is_forked_in_a_call_ends_it_on_a_connection_of_its_own(on_
 
     own = -1
     try:
-        own = store._database.write(fork)
+        own = store._database._retry_once(lambda: in_call(store, fork))
     finally:
         if os.getpid() != parent:
             os._exit(own in (-1, seen[0]))
@@ -285,7 +286,7 @@ def test_a_fork_waits_for_the_calls_of_other_threads(on_sqlite: Place, monkeypat
     begins.wait()
     _about_to_fork.append(forks.set)
     try:
-        child = Child(lambda: not forks_module._callers, lambda: store.load("thread") is not None)
+        child = Child(lambda: not forks_module._calls, lambda: store.load("thread") is not None)
     finally:
         _about_to_fork.clear()
     assert child.succeeds()
@@ -297,10 +298,92 @@ def test_a_fork_waits_for_the_calls_of_other_threads(on_sqlite: Place, monkeypat
     store.close()
 
 
+def test_a_call_that_begins_while_a_fork_waits_waits_for_the_fork(on_sqlite: Place) -> None:
+    """Otherwise threads that make one call after another would never let a fork happen."""
+    store = on_sqlite.open(SqlResumeStore)
+    store.save(samples.resume_point("before"))
+    has_begun, goes_on = threading.Event(), threading.Event()
+    order: list[str] = []
+
+    def stay(_: Any) -> None:
+        has_begun.set()
+        goes_on.wait()
+        order.append("a call that was in progress")
+
+    def fork() -> None:
+        child = Child(lambda: store.load("before") is not None)
+        order.append("the fork")
+        assert child.succeeds()
+        child.end()
+
+    def newcomer(_: Any) -> None:
+        order.append("a call that began later")
+
+    with ThreadPoolExecutor(3) as threads:
+        calls = [threads.submit(in_call, store, stay)]
+        has_begun.wait()
+        calls.append(threads.submit(fork))
+        while not forks_module._forking:
+            pass
+        calls.append(threads.submit(in_call, store, newcomer))
+        while not forks_module._waiting:
+            pass
+        goes_on.set()
+        for call in calls:
+            call.result()
+    assert order[0] == "a call that was in progress"
+    assert sorted(order[1:]) == ["a call that began later", "the fork"]
+    assert (forks_module._forking, forks_module._waiting) == ({}, {})
+    store.close()
+
+
+def test_a_thread_in_a_call_may_make_another_while_a_fork_waits(on_sqlite: Place) -> None:
+    """The fork waits for the first one, which waits for the second."""
+    store = on_sqlite.open(SqlResumeStore)
+    store.save(samples.resume_point("before"))
+
+    def nested(_: Any) -> bool:
+        forking = threads.submit(lambda: Child(lambda: True))
+        while not forks_module._forking:
+            pass
+        children.append(forking)
+        return store.load("before") is not None
+
+    children: list[Any] = []
+    with ThreadPoolExecutor(1) as threads:
+        assert in_call(store, nested)
+        child = children[0].result()
+    assert child.succeeds()
+    child.end()
+    store.close()
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+def test_an_exception_in_the_middle_of_a_fork_leaves_nothing_locked(
+    on_sqlite: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The interpreter ignores it, and forks."""
+    store = on_sqlite.open(SqlResumeStore)
+    store.save(samples.resume_point("before"))
+
+    def interrupted(*_: Any) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(store._database._connections, "disconnect", interrupted)
+        child = Child(lambda: True)
+    assert child.succeeds()
+    child.end()
+    with ThreadPoolExecutor(1) as threads:
+        threads.submit(store.save, samples.resume_point("after")).result()
+    assert store.load("after") is not None
+    store.close()
+
+
 def test_a_fork_in_the_middle_of_a_call_does_not_deadlock(on_sqlite: Place) -> None:
     store = on_sqlite.open(SqlResumeStore)
     children: list[Child] = []
-    store._database.write(lambda _: children.append(Child(lambda: True)))
+    in_call(store, lambda _: children.append(Child(lambda: True)), writes=True)
     store.save(samples.resume_point("a"))
     assert [child.succeeds() for child in children] == [True]
     children[0].end()
@@ -319,7 +402,7 @@ def test_a_child_has_free_slots_although_its_parent_uses_all(on_postgres: Place)
 
     with ThreadPoolExecutor(32) as threads:
         for _ in range(32):
-            threads.submit(store._database.read, wait)
+            threads.submit(in_call, store, wait)
         for _ in range(32):
             begun.acquire()
         child = Child(lambda: store.load("a") is not None)

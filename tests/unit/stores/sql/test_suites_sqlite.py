@@ -22,7 +22,7 @@ from tests.unit.stores.sql.damage import tear
 
 
 @pytest.fixture(scope="module", autouse=True)
-def _a_second_for_a_clause(request: pytest.FixtureRequest) -> Iterator[None]:
+def _half_of_the_disks(request: pytest.FixtureRequest) -> Iterator[None]:
     """Look at half of the disks that are looked at with a --wfstate-profile on the command line."""
     with pytest.MonkeyPatch.context() as patch:
         if request.config.getoption("--wfstate-profile") is None:

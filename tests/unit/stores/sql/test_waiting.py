@@ -15,8 +15,7 @@ from sqlalchemy import event, text
 from sqlalchemy.exc import OperationalError
 
 from pytest_wfstate import SqlResumeStore, SqlRunStore, as_sync, samples
-from pytest_wfstate.stores.sql import dialects
-from tests.unit.stores.sql.engines import POINT, engine_of, setting
+from tests.unit.stores.sql.engines import POINT, engine_of, in_call, setting
 from tests.unit.stores.sql.places import Place
 
 # How many connections there are
@@ -50,7 +49,7 @@ def test_a_handle_has_32_connections_at_most_and_further_calls_wait_for_one(plac
         return "done"
 
     with ThreadPoolExecutor(60) as threads:
-        calls = [threads.submit(store._database.read, stay) for _ in range(60)]
+        calls = [threads.submit(in_call, store, stay) for _ in range(60)]
         for _ in range(32):
             begun.acquire()
         has_free_slot = begun.acquire(timeout=0.1)
@@ -70,7 +69,7 @@ def test_failed_calls_release_their_slots(place: Place, monkeypatch: pytest.Monk
 
     for _ in range(33):
         with pytest.raises(ValueError, match="refused"):
-            store._database.read(refuse)
+            in_call(store, refuse)
     with monkeypatch.context() as patch:
         patch.setattr(store._database.dialect, "configure", refuse)
         for _ in range(33):
@@ -99,13 +98,15 @@ def test_the_users_engine_keeps_its_own_bound(on_postgres: Place) -> None:
 # What a call waits for, and how long
 
 
-@pytest.mark.parametrize("does", ["read", "write"])
-def test_a_transaction_that_idles_is_ended_by_postgres(on_postgres: Place, does: str) -> None:
-    with on_postgres.open(SqlResumeStore) as store:
-        call = getattr(store._database, does)
-        assert (
-            call(lambda transaction: transaction.execute_text("SHOW idle_in_transaction_session_timeout").value) == "5s"
-        )
+@pytest.mark.parametrize(("given", "expected"), [("0", "5s"), ("1min", "1min")])
+def test_a_transaction_that_idles_while_tables_are_created_is_ended_by_postgres(
+    on_postgres: Place, given: str, expected: str
+) -> None:
+    engine = on_postgres.engine(connect_args={"options": f"-c idle_in_transaction_session_timeout={given}"})
+    with SqlResumeStore(engine, prefix=on_postgres.prefix) as store:
+        asked = "SHOW idle_in_transaction_session_timeout"
+        assert store._database._change(lambda transaction: transaction.execute_text(asked).value) == expected
+    engine.dispose()
 
 
 @pytest.mark.parametrize(("given", "expected"), [("0", "20s"), ("1min", "1min")])
@@ -120,23 +121,23 @@ def test_a_change_waits_for_others_as_long_as_the_database_is_configured_to(
     engine.dispose()
 
 
-def test_the_lock_of_a_vanished_session_is_released(on_postgres: Place, monkeypatch: pytest.MonkeyPatch) -> None:
-    """For example one on a half-open connection, whose end the server never sees."""
-    monkeypatch.setattr(dialects, "_LONGEST_PAUSE", "100ms")
-    store, other = on_postgres.open(SqlResumeStore), on_postgres.open(SqlResumeStore)
+def test_the_lock_of_a_vanished_session_is_released(on_postgres: Place) -> None:
+    """For example one on a half-open connection, whose end the server never sees, while it creates tables."""
+    hasty = on_postgres.engine(connect_args={"options": "-c idle_in_transaction_session_timeout=100ms"})
+    store, other = SqlResumeStore(hasty, prefix=on_postgres.prefix), on_postgres.open(SqlResumeStore)
     store.load("a")
     attempts: list[int] = []
 
     def pause(transaction: Any) -> Any:
         attempts.append(1)
         if len(attempts) == 1:
-            other._database.write(lambda _: None, lock="a lock")  # comes back when the server has ended the other one
+            other._database._change(lambda _: None)  # comes back when the server has ended the other one
         return transaction.execute_text("SELECT 1").value
 
-    assert store._database.write(pause, lock="a lock") == 1
+    assert store._database._retry_once(lambda: store._database._change(pause)) == 1
     assert attempts == [1, 1]
-    store.close()
     other.close()
+    hasty.dispose()
 
 
 def test_a_change_that_waits_too_long_for_others_is_refused_and_changes_nothing(on_postgres: Place) -> None:
@@ -144,11 +145,13 @@ def test_a_change_that_waits_too_long_for_others_is_refused_and_changes_nothing(
     other, store = on_postgres.open(SqlRunStore), as_sync(SqlRunStore(hasty, prefix=on_postgres.prefix))
     store.upsert_step("a", samples.step("first"))
 
-    def wait(_: Any) -> None:
+    def wait(transaction: Any) -> None:
+        transaction.run([*other._database.dialect.begin(transaction, f"{on_postgres.prefix}_runs a")])
         with pytest.raises(OperationalError, match="lock timeout"):
             store.upsert_step("a", samples.step("second"))
+        transaction.execute_text("ROLLBACK")
 
-    other._database.write(wait, lock=f"{on_postgres.prefix}_runs a")
+    in_call(other, wait)
     assert [step.step_id for step in store.list_steps("a")] == ["first"]
     store.upsert_step("a", samples.step("second"))
     assert [step.step_id for step in store.list_steps("a")] == ["first", "second"]

@@ -1,0 +1,111 @@
+"""Open files and folders, closed whatever happens: an error, a signal that raises, or a fork."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import stat
+import threading
+from collections.abc import Callable, Generator
+from pathlib import Path
+from typing import Any
+
+from pytest_wfstate.errors import UnsafeFile
+from pytest_wfstate.stores.file.scope import scope
+
+_FOLDER = os.O_RDONLY | getattr(os, "O_DIRECTORY", 0)
+_FILE = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)  # no link, and no waiting for a pipe's other end
+_NOT_A_FILE = (errno.ELOOP, errno.ENXIO, errno.EISDIR)
+
+_open_now: dict[int, list[int]] = {}  # every descriptor in use, in a list that its owner empties
+_forking = threading.RLock()  # held across a fork, and until a new descriptor is in its list
+
+
+@scope
+def opened_folder(path: Path, *, before_close: Callable[[int], None] | None = None) -> Generator[int | None]:
+    """Open a folder, and yield its descriptor, or None if it does not exist. A forked child closes its copy."""
+    yield from _open(path, _FOLDER, missing=FileNotFoundError, before_close=before_close)
+
+
+@scope
+def opened_file(path: Path, flags: int, mode: int = 0o600) -> Generator[int]:
+    """Open a regular file, and yield its descriptor.
+
+    Raises:
+        UnsafeFile: there is something else of that name. It is not followed, waited for, or changed.
+
+    """
+    yield from _open(path, flags | _FILE, mode)
+
+
+@scope
+def opened_file_if_any(path: Path, flags: int) -> Generator[int | None]:
+    """Open a regular file like `opened_file`, but yield None if it does not exist."""
+    yield from _open(path, flags | _FILE, missing=FileNotFoundError)
+
+
+def _open(
+    path: Path,
+    flags: int,
+    mode: int = 0o777,
+    *,
+    missing: type[OSError] | tuple[()] = (),
+    before_close: Callable[[int], None] | None = None,
+) -> Generator[Any]:
+    descriptor: list[int] = []
+    with _closed(descriptor, before_close), _closed(descriptor, before_close):  # twice: a signal may interrupt one
+        _forking.acquire()
+        _open_now[id(descriptor)] = descriptor
+        try:
+            # In one call of C, which no signal divides: as soon as there is a descriptor, it is in the list.
+            descriptor.extend(map(os.open, (path,), (flags,), (mode,)))
+        except missing:
+            pass
+        except OSError as error:
+            if error.errno in _NOT_A_FILE and flags & _FILE:
+                raise _unsafe(path, os.lstat(path).st_mode) from error
+            raise
+        _forking.release()
+        if descriptor and flags & _FILE and not stat.S_ISREG(kind := os.fstat(descriptor[0]).st_mode):
+            raise _unsafe(path, kind)
+        yield descriptor[0] if descriptor else None
+
+
+def _unsafe(path: Path, mode: int) -> UnsafeFile:
+    kinds = {stat.S_IFLNK: "symbolic link", stat.S_IFIFO: "pipe", stat.S_IFDIR: "folder", stat.S_IFSOCK: "socket"}
+    kind = kinds.get(stat.S_IFMT(mode), "device")
+    return UnsafeFile(
+        errno.EINVAL,
+        f"there is a {kind} where the store keeps a regular file. A store does not follow or open it, since what it "
+        "leads to may belong to others. Find out who put it there, and remove it",
+        str(path),
+    )
+
+
+@scope
+def _closed(descriptor: list[int], before_close: Callable[[int], None] | None) -> Generator[None]:
+    try:
+        yield
+    finally:
+        if _forking._is_owned():  # type: ignore[attr-defined]  # by an `_open` that was interrupted, or failed
+            _forking.release()
+        if descriptor and before_close is not None:  # the list is empty in a child that was forked meanwhile
+            before_close(descriptor[0])
+        if descriptor:
+            list(map(os.close, map(descriptor.pop, (0,))))  # in one call of C: closed exactly once
+        _open_now.pop(id(descriptor), None)
+
+
+def _close_in_child() -> None:
+    """Close the copies that a fork made, or the child would hold the locks on them after its parent died."""
+    for descriptor in _open_now.values():
+        while descriptor:
+            with contextlib.suppress(OSError):
+                os.close(descriptor.pop())
+    _open_now.clear()
+    _forking.release()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(before=_forking.acquire, after_in_parent=_forking.release, after_in_child=_close_in_child)

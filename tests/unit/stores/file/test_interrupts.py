@@ -1,0 +1,130 @@
+"""Exceptions that a signal raises: wherever they hit, no lock and no descriptor is left behind.
+
+A signal handler runs between two instructions of Python. So a trace function raises at every line of the code that
+locks, and where the lock is taken and released at every instruction, one after the other.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import pytest
+
+from pytest_wfstate import samples
+from pytest_wfstate.stores.file import descriptors as descriptors_module
+from tests.unit.stores.file.kinds import EFFECTS, PAUSED, RUNS, SNAPSHOTS, Kind
+
+FILE_STORES = str(Path(descriptors_module.__file__).parent)
+# Its lock is entered and left in C, between which CPython does not look for signals; a trace function would.
+CACHE = str(Path(FILE_STORES, "cache.py"))
+LOCK = {str(Path(FILE_STORES, name)) for name in ("descriptors.py", "lock.py", "scope.py")}
+
+
+class Interrupted(BaseException):
+    """What a signal handler raises."""
+
+
+class Interrupting:
+    """Raises at the n-th line, or instruction, of the code that locks."""
+
+    def __init__(self, n: int, *, instructions: bool) -> None:
+        self.left = n
+        self.instructions = instructions
+        self.where = ""
+
+    def __call__(self, frame: FrameType, event: str, _: Any) -> Any:
+        file = frame.f_code.co_filename
+        of_lock = file in LOCK
+        if file == CACHE:
+            return None
+        if not of_lock and (self.instructions or not (file.startswith(FILE_STORES) or file == contextlib.__file__)):
+            return None
+        frame.f_trace_opcodes = self.instructions
+        if event in ("line", "call", "opcode"):
+            self.left -= 1
+            if self.left < 0:
+                self.where = f"{Path(file).name}:{frame.f_lineno} ({event})"
+                raise Interrupted
+        return self
+
+
+def interrupted(act: Callable[[], Any], *, instructions: bool) -> Iterator[tuple[str, BaseException]]:
+    """Make a call again and again, interrupted at one place after the other, until it is over before the interruption.
+
+    Yield the place and the error, which keeps every frame alive, as pytest and a debugger do.
+    """
+    for n in range(1_000_000):
+        tracer, before = Interrupting(n, instructions=instructions), sys.gettrace()
+        sys.settrace(tracer)
+        try:
+            act()
+        except Interrupted as error:
+            yield tracer.where, error
+        else:
+            assert n > 20, "the code that locks was not traced"
+            return
+        finally:
+            sys.settrace(before)
+
+
+def is_free(home: Path) -> bool:
+    fd = os.open(home, os.O_RDONLY)
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    finally:
+        os.close(fd)
+    return True
+
+
+def descriptors() -> int:
+    return len(os.listdir("/dev/fd"))
+
+
+def another_thread_can_fork() -> bool:
+    """Whether this thread left no lock of the process behind that others wait for."""
+    return not descriptors_module._forking._is_owned()  # type: ignore[attr-defined]
+
+
+CALLS: dict[str, tuple[Kind, Callable[[Any], Any]]] = {
+    "save": (PAUSED, lambda store: store.save(samples.paused("a"))),
+    "list": (PAUSED, lambda store: store.list()),
+    "claim": (PAUSED, lambda store: store.claim("b")),
+    "mark": (EFFECTS, lambda store: store.mark_step_complete("a", "use-1", samples.effect("use-1"))),
+    "load": (EFFECTS, lambda store: store.load_checkpoint("a")),
+    "step": (RUNS, lambda store: store.upsert_step("a", samples.step("step-2"))),
+    "fork": (SNAPSHOTS, lambda store: store.fork(samples.key("a", 1))),
+}
+
+
+@pytest.mark.parametrize(
+    ("call", "instructions"),
+    [*((call, False) for call in CALLS), *((call, True) for call in ("save", "list", "mark"))],
+    ids=lambda value: value if isinstance(value, str) else "instructions" if value else "lines",
+)
+def test_a_call_that_is_interrupted_anywhere_leaves_no_lock(call: str, instructions: bool, tmp_path: Path) -> None:
+    kind, act = CALLS[call]
+    store = kind.open(tmp_path, "process")
+    kind.change(store, "a", 1)
+    opened = descriptors()
+    leaks, places = [], 0
+
+    for where, _error in interrupted(lambda: act(store), instructions=instructions):
+        places += 1
+        if not is_free(tmp_path) or descriptors() != opened or not another_thread_can_fork():
+            leaks.append(where)
+            break
+
+    assert leaks == []
+    assert places > 50
+    assert not any(descriptors_module._open_now.values())
+    kind.change(store, "a", 7)
+    assert 7 in kind.items(kind.load(store, "a"))
