@@ -17,6 +17,7 @@ from pytest_wfstate.faults.real_clock import now
 
 _INTERVAL = 0.0005  # the switch interval while threads are watched
 _ASLEEP_FOR = 0.0015  # seconds
+_LOOKS = 4  # in that time: a machine that stands still for a moment wakes nobody
 
 # The real calls: a recorder replaces them.
 _open, _pread, _close, _sleep = os.open, os.pread, os.close, time.sleep
@@ -26,8 +27,8 @@ class BlockedThreads:
     """Watches the threads of this process, from `on` until `off`."""
 
     def __init__(self) -> None:
-        self._asleep: dict[int, tuple[bytes, float]] = {}
-        """For each thread that was asleep: its switches, and since when they are the same."""
+        self._asleep: dict[int, tuple[bytes, float, int]] = {}
+        """For each thread that was asleep: its switches, since when they are the same, and how often that was seen."""
         self._interval = 0.0
 
     def on(self) -> None:
@@ -50,11 +51,11 @@ class BlockedThreads:
         if not _is_asleep(state):
             self._asleep.pop(thread, None)
             return False
-        known, since = self._asleep.get(thread, (b"", 0.0))
+        known, since, looks = self._asleep.get(thread, (b"", 0.0, 0))
         if known != switches:
-            since = now()
-            self._asleep[thread] = (switches, since)
-        return now() - since >= max(_ASLEEP_FOR, 3 * sys.getswitchinterval())
+            since, looks = now(), 0
+        self._asleep[thread] = (switches, since, looks + 1)
+        return looks >= _LOOKS and now() - since >= max(_ASLEEP_FOR, 3 * sys.getswitchinterval())
 
 
 def can_watch_threads() -> bool:

@@ -120,11 +120,13 @@ def _start(self: threading.Thread) -> None:
         return _real_start(self)
     run, line, strands = self.run, causing_line(), recorder.log.strands
     strand = Strand(is_worker=True) if _idles(self) else strands.new()
+    has_entered = threading.Event()
 
     def carried() -> None:
         del self.run
         origin.set(line)
         thread = strands.enter(strand)
+        has_entered.set()
         try:
             strands.pause()
             run()
@@ -135,6 +137,7 @@ def _start(self: threading.Thread) -> None:
     try:
         with strands.starting():
             _real_start(self)
+            has_entered.wait()  # `start` returns before the thread runs, so that nobody would wait for it yet
     except BaseException:
         self.__dict__.pop("run", None)
         raise

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import queue
 import sqlite3
+import sys
 import threading
 import time
 from collections.abc import Callable
@@ -160,6 +161,27 @@ class TestHolding:
         assert result.verdict == "CLEAN"
         assert result.orders == ["", "early"]
         assert "not recorded in the order in which the other threads and tasks were held back" in str(result)
+
+    def test_a_thread_that_takes_long_to_start_still_goes_first(self, lab: Lab) -> None:
+        """It spins between the moment when `start` returns and its first line."""
+        disks: list[set[str]] = []
+
+        def spin(*_: object) -> None:
+            sys.setprofile(None)
+            for _ in range(2_000_000):
+                pass
+
+        def workload(home: Path) -> None:
+            thread = threading.Thread(target=append, args=(home / "a", "text"))
+            threading.setprofile(spin)
+            thread.start()
+            threading.setprofile(None)  # type: ignore[arg-type]
+            append(home / "main", "text")
+            thread.join()
+
+        lab().explore(workload, lambda disk: disks.append({path.name for path in disk.home.iterdir()}), model="kill")
+        assert {"a"} in disks
+        assert {"main"} in disks
 
     def test_a_thread_that_waits_for_the_main_thread(self, lab: Lab) -> None:
         def workload(home: Path) -> None:
