@@ -22,13 +22,17 @@ _FREEING = {"unlock", "close"}
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Footprint:
-    """What an operation of a client reads and writes, by name, and the locks it holds meanwhile."""
+    """What an operation that a client is about to make reads and writes, by name, and the locks it holds meanwhile."""
 
     client: int
     kind: str
     reads: frozenset[Name]
     writes: frozenset[Name]
     held: frozenset[tuple[str, bool]]
+    holds_lock: bool
+    """Whether it holds any lock, such as one on a part of a file."""
+    may_die: bool = False
+    """Whether its death instead of the operation is worth trying."""
 
     def conflicts_with(self, other: Footprint) -> bool:
         """Whether it makes a difference to this operation, which is about to be made, that the other comes first."""
@@ -57,7 +61,7 @@ class Footprints:
     def __init__(self) -> None:
         self._known: dict[int, set[Footprint]] = {}
         self._removed: frozenset[str] = frozenset()
-        self._observes_deaths = False
+        self._tests_locks = False
         self._conflicting: dict[Footprint, bool] = {}
 
     def add(self, run: ScheduleRun) -> list[Footprint]:
@@ -68,9 +72,7 @@ class Footprints:
             self._known.setdefault(footprint.client, set()).add(footprint)
             if footprint.kind in _REMOVING:
                 self._removed |= {name for kind, name in footprint.writes if kind == "entry"}
-            # A client that tries a lock without waiting can see that a death has freed it, so when a client dies
-            # makes a difference.
-            self._observes_deaths |= bool(run.killable) and footprint.kind in LOCK_TESTS
+            self._tests_locks |= footprint.kind in LOCK_TESTS
         if new:
             self._conflicting = {footprint: True for footprint, conflicts in self._conflicting.items() if conflicts}
         return footprints
@@ -78,7 +80,9 @@ class Footprints:
     def may_conflict(self, footprint: Footprint) -> bool:
         """Whether another client can do something before an operation that makes a difference to it."""
         if footprint not in self._conflicting:
-            self._conflicting[footprint] = self._observes_deaths or any(
+            # Whoever tries a lock without waiting sees whether its holder has died already.
+            is_seen = self._tests_locks and footprint.holds_lock and footprint.may_die
+            self._conflicting[footprint] = is_seen or any(
                 footprint.conflicts_with(other) and not footprint.excludes(other, self._removed)
                 for client, others in self._known.items()
                 if client != footprint.client
@@ -95,7 +99,7 @@ def _footprints(steps: Iterable[ScheduleStep]) -> Iterator[Footprint]:
             names.setdefault(inode, set()).add(name)
         reads = frozenset(name for key in access.reads for name in _names(key, names))
         writes = frozenset(name for key in access.writes for name in _names(key, names))
-        yield Footprint(step.client, access.kind, reads, writes, _held(access, names))
+        yield Footprint(step.client, access.kind, reads, writes, _held(access, names), access.holds_lock)
 
 
 def _names(key: Key, names: dict[int, set[str]]) -> Iterator[Name]:

@@ -232,6 +232,7 @@ class FileSteps:
             frozenset(reads),
             frozenset(writes),
             frozenset((lock.inode, lock.exclusive) for lock in self._locked.values() if lock.excludes),
+            bool(self._locked),
             tuple(dict.fromkeys(name for lookup in found for name in lookup.names)),
         )
 

@@ -25,7 +25,6 @@ from pytest_wfstate.faults.race.file_steps import AttemptedAccess, FileSteps
 from pytest_wfstate.faults.race.schedule import (
     DEATH,
     HANGS,
-    LOCK_TESTS,
     MAX_STEPS,
     MAX_WAKEUPS,
     Access,
@@ -225,22 +224,22 @@ class _ProcessSchedule:
         self._made[step.client] += 1
 
     def _candidates(self, step: ScheduleStep, enabled: tuple[int, ...]) -> tuple[int, ...]:
-        """Return the clients whose death before a step matters: those that just changed or acknowledged something.
+        """Return the clients whose death before a step matters. Only one client dies.
 
-        That includes one that meant to, and found nothing to change: the others may have to recover what it holds.
-
-        Any other death is equivalent to an earlier or later one, since it only frees locks; unless a client has tried
-        a lock without waiting for it. Only one client dies.
+        The last client, if it just changed or acknowledged something. That includes one that meant to, and found
+        nothing to change: the others may have to recover what it holds. Any other client, if the last one just saw that
+        a lock is held. Every other death is equivalent to an earlier or later one, since all it does is free locks.
         """
         run = self._run
         if not run.choices or any(choice < 0 for choice in run.choices):
             return ()
-        if any(earlier.access.kind in LOCK_TESTS for earlier in run.steps):
-            return tuple(sorted(self._made.keys() & self._left))
         last = run.choices[-1]
         acked = step.acked if step.client == last else len(run.acked[last])
         has_changed = run.steps[-1].access.may_change or acked > run.steps[-1].acked
-        return (last,) if last in enabled and has_changed else ()
+        victims = {last} if last in enabled and has_changed else set()
+        if run.saw_lock(-1):
+            victims |= self._made.keys() & self._left - {last}
+        return tuple(sorted(victims))
 
 
 class ClientProcess:

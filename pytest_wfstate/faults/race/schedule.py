@@ -44,7 +44,9 @@ class Access:
     reads: frozenset[Key] = frozenset()
     writes: frozenset[Key] = frozenset()
     held: frozenset[tuple[int, bool]] = frozenset()
-    """Locks that the client holds right before it, by number, and whether each is exclusive."""
+    """Locks that exclude others from a file, which the client holds right before it: its number, if it is exclusive."""
+    holds_lock: bool = False
+    """Whether the client holds any lock right before it."""
     names: tuple[tuple[int, str], ...] = ()
     """The inodes it passes, and the path of each, relative to home."""
     may_change: bool = False
@@ -106,6 +108,16 @@ class ScheduleRun:
     """Whether the clients behaved differently than before, so that the schedule could not be followed."""
     unseen: list[str] = dataclasses.field(default_factory=list)
     """What clients used that the scheduler cannot interleave."""
+
+    def took_lock(self, position: int) -> bool:
+        """Whether a step took a lock."""
+        step = self.steps[position]
+        return step.access.kind in ("lock", "try lock") and not step.blocked and not step.access.error
+
+    def saw_lock(self, position: int) -> bool:
+        """Whether a step may have seen that another client holds a lock, without waiting for it."""
+        access = self.steps[position].access
+        return access.kind in LOCK_TESTS and (access.kind == "test lock" or bool(access.error))
 
 
 @dataclasses.dataclass(slots=True)

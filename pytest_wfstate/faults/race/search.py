@@ -53,11 +53,14 @@ class ScheduleSearch:
         footprints = self._footprints.add(run)
         self._unpark()
         choices = array("h", run.choices)
+        can_die = bool(run.killable) and min(run.choices) >= 0
         for position, key in enumerate(trace_keys(run.steps, begin), begin):
             last, enabled = run.choices[position - 1] if position else -1, run.enabled[position]
             preempted = None
             if last in enabled:
                 preempted = next((step for step in footprints[position:] if step.client == last), None)
+            if preempted is not None and can_die and (last in run.killable[position] or run.took_lock(position - 1)):
+                preempted = dataclasses.replace(preempted, may_die=True)
             for client in (*enabled, *map(death_of, run.killable[position] if run.killable else ())):
                 if client == last and used == self.preemptions:
                     continue  # a later schedule that reaches this key has no preemption left either

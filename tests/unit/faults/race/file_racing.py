@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import contextlib
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
+
+import pytest
 
 from pytest_wfstate.faults.disk.home import Home
 from pytest_wfstate.faults.race.processes import ClientProcesses
@@ -34,7 +37,11 @@ def explored(
 
 def outcomes(home: Home, *clients: Client, **settings: Any) -> set[str]:
     """Return what all schedules lead to: results, files, and why one could not finish."""
-    runs = explored(home, *clients, **settings)
+    return outcomes_of(explored(home, *clients, **settings))
+
+
+def outcomes_of(runs: list[tuple[ScheduleRun, dict[str, Any]]]) -> set[str]:
+    """Return what these schedules lead to."""
     return {str((sorted(run.results.items()), run.stuck, content)) for run, content in runs}
 
 
@@ -42,6 +49,19 @@ def results(home: Home, *clients: Client, **settings: Any) -> set[tuple[Any, ...
     """Return what the clients return in all schedules."""
     runs = explored(home, *clients, **settings)
     return {tuple(run.results[client] for client in sorted(run.results)) for run, _ in runs}
+
+
+@contextlib.contextmanager
+def every_death(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Kill each client at each of its steps, also where that is equivalent to another death."""
+
+    def candidates(schedule: Any, *_: Any) -> tuple[int, ...]:
+        has_death = any(choice < 0 for choice in schedule._run.choices)
+        return () if has_death else tuple(sorted(schedule._made.keys() & schedule._left))
+
+    with monkeypatch.context() as patched:
+        patched.setattr("pytest_wfstate.faults.race.processes._ProcessSchedule._candidates", candidates)
+        yield
 
 
 def steps_of(home: Home, client: Client) -> list[str]:

@@ -6,6 +6,7 @@ import contextlib
 import fcntl
 import os
 import struct
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ from typing import Any
 import pytest
 
 from pytest_wfstate.faults.disk.home import Home, memory_home
-from tests.unit.faults.race.file_racing import Client, explored, outcomes, results, steps_of
+from tests.unit.faults.race.file_racing import Client, every_death, explored, outcomes_of, results, steps_of
 
 Lock = Callable[[int, bool], Any]
 """Locks a descriptor; waits, or fails if another client holds the lock."""
@@ -165,20 +166,28 @@ class TestLooking:
 
         assert {seen for seen, _ in results(home, looking, holding)} == {True, False}
 
-    def test_a_death_that_frees_a_lock_is_seen(self, home: Home) -> None:
+    @pytest.mark.parametrize("waits", [True, False])
+    def test_a_death_that_frees_a_lock_is_seen(self, home: Home, monkeypatch: pytest.MonkeyPatch, waits: bool) -> None:
         def holding(home: Path) -> None:
-            with locked(home, "../lock", flock):
+            os.mkdir(home / "begun")
+            with locked(home, "../lock", flock, waits=waits):
+                (home / "a").exists()
                 os.mkdir(home / "a")
-                os.mkdir(home / "b")
 
-        def trying(home: Path) -> tuple[bool, bool]:
-            try:
-                with locked(home, "../lock", flock, waits=False):
-                    return True, (home / "b").exists()
-            except OSError:
-                return False, (home / "b").exists()
+        def polling(home: Path) -> list[tuple[bool, bool]]:
+            os.mkdir(home / "polls")
+            seen = []
+            for _ in range(2):
+                try:
+                    with locked(home, "../lock", flock, waits=False):
+                        seen.append((True, (home / "a").exists()))
+                except OSError:
+                    seen.append((False, (home / "a").exists()))
+                    time.sleep(1)
+            return seen
 
-        def compared(prune: bool) -> set[str]:
-            return outcomes(home, holding, trying, preemptions=1, prune=prune, killable=True)
-
-        assert compared(prune=True) == compared(prune=False)
+        pruned = explored(home, holding, polling, preemptions=1, killable=True)
+        with every_death(monkeypatch):
+            whole = explored(home, holding, polling, preemptions=1, prune=False, killable=True)
+        assert outcomes_of(pruned) == outcomes_of(whole)
+        assert 2 * len(pruned) < len(whole)

@@ -22,6 +22,7 @@ from pytest_wfstate.faults.race.processes import ClientProcesses
 from pytest_wfstate.faults.race.schedule import Access, ScheduleRun, ScheduleStep
 from pytest_wfstate.faults.race.search import ScheduleSearch
 from pytest_wfstate.faults.replay_id import Choices
+from tests.unit.faults.race.file_racing import every_death
 
 NAMES = st.sampled_from(["a", "b", "d/a", "link", "way/a", "d/twin"])
 """A link leads to `a`, a way to the folder `d`, and `d/twin` is the same file as `a`."""
@@ -130,8 +131,9 @@ def outcome(do: Callable[..., Any], *arguments: Any) -> Any:
         return type(error).__name__
 
 
-def client(sections: list[Any]) -> Callable[[Path], list[Any]]:
+def client(name: str, sections: list[Any]) -> Callable[[Path], list[Any]]:
     def run(home: Path) -> list[Any]:
+        (home / name).mkdir()  # a client that dies before it has changed anything might as well not have begun
         return [seen for part in sections for seen in section(home, *part)]
 
     return run
@@ -160,8 +162,10 @@ def outcomes(home: Home, clients: list[Any], *, prune: bool, killable: bool) -> 
     return seen, search.runs
 
 
-@pytest.mark.parametrize(("killable", "examples"), [(False, 8), (True, 2)])
-def test_pruning_loses_no_outcome(home: Home, killable: bool, examples: int) -> None:
+@pytest.mark.parametrize(("killable", "examples", "sections"), [(False, 8, 2), (True, 3, 1)])
+def test_pruning_loses_no_outcome(
+    home: Home, killable: bool, examples: int, sections: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     fewer: list[float] = []
 
     @seed(4)
@@ -172,11 +176,12 @@ def test_pruning_loses_no_outcome(home: Home, killable: bool, examples: int) -> 
         phases=[Phase.generate],
         suppress_health_check=list(HealthCheck),
     )
-    @given(st.lists(st.lists(SECTIONS, min_size=1, max_size=2), min_size=2, max_size=2))
+    @given(st.lists(st.lists(SECTIONS, min_size=1, max_size=sections), min_size=2, max_size=2))
     def compare(programs: list[Any]) -> None:
-        clients = [client(sections) for sections in programs]
+        clients = [client(name, sections) for name, sections in zip(("first", "second"), programs, strict=True)]
         pruned, few = outcomes(home, clients, prune=True, killable=killable)
-        whole, many = outcomes(home, clients, prune=False, killable=killable)
+        with every_death(monkeypatch):
+            whole, many = outcomes(home, clients, prune=False, killable=killable)
         assert pruned == whole
         fewer.append(few / many)
 
