@@ -6,6 +6,7 @@ import contextlib
 import gc
 import importlib
 import os
+from collections.abc import Generator
 
 import hypothesis
 import pytest
@@ -38,10 +39,24 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_collection_finish() -> None:
-    """Exclude everything that exists once tests are collected from garbage collection.
-
-    The collector would scan it again and again, and after a fork every page that it scans is copied.
-    """
+    """Exclude everything that exists once tests are collected from garbage collection."""
     importlib.import_module("hypothesis.core")  # it looks at what the collector tracks
+    freeze()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> Generator[None, object, object]:
+    """Do so again when tests that search the heap, for which it must not be frozen, are over."""
+    result = yield
+    if not gc.get_freeze_count() and nextitem is not None and nextitem.path != item.path:
+        freeze()
+    return result
+
+
+def freeze() -> None:
+    """Exclude all objects from garbage collection.
+
+    The collector would scan them again and again, and after a fork every page that it scans is copied.
+    """
     gc.collect()
     gc.freeze()
