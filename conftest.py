@@ -48,7 +48,7 @@ def pytest_collection_finish() -> None:
 def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> Generator[None, object, object]:
     """Do so again when tests that search the heap, for which it must not be frozen, are over."""
     result = yield
-    if not gc.get_freeze_count() and nextitem is not None and nextitem.path != item.path:
+    if nextitem is not None and nextitem.path != item.path and not gc.get_freeze_count():  # counting takes long
         freeze()
     return result
 
