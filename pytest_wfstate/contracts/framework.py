@@ -60,7 +60,8 @@ class FrameworkType(Record):
     def _remember_keys(cls, value: Any, handler: ModelWrapValidatorHandler[Self], info: ValidationInfo) -> Self:
         if info.mode == "json" and isinstance(value, dict):
             # A framework may not write what it is expected to write.
-            made = handler({**{key: None for key in _required(cls) if key not in value}, **value})
+            missing = {key: None for key in _required(cls) if key not in value}
+            made = handler({**missing, **value} if missing else value)
             made._keys = tuple(value)
             return made
         made = handler(value)
@@ -71,10 +72,11 @@ class FrameworkType(Record):
     @model_serializer(mode="wrap")
     def _write_as_read(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
         written: dict[str, Any] = handler(self)
-        if self._keys is None:
+        keys = self._keys
+        if keys is None or keys == tuple(written):
             return written
-        unwritten = {key for name, key in _json_names(type(self)) if key not in self._keys and self._is_default(name)}
-        kept = {key: written.pop(key, None) for key in self._keys}
+        unwritten = {key for name, key in _json_names(type(self)) if key not in keys and self._is_default(name)}
+        kept = {key: written.pop(key, None) for key in keys}
         return {**kept, **{key: value for key, value in written.items() if key not in unwritten}}
 
     def _is_default(self, name: str) -> bool:
