@@ -101,8 +101,8 @@ class Rebinding:
         """Places in objects and in containers of modules, which can be kept without keeping anything alive."""
         self._ours: collections.Counter[int] = collections.Counter()
         self._hidden: dict[int, int] = {}
-        self._has_passing = False
-        """Whether the last search found places that cannot be kept."""
+        self._passing: set[int] = set()
+        """The ids of what the last search found places in that cannot be kept."""
         self._done: list[ReferenceHolder] = []
         self._back: Swaps = {}
 
@@ -165,14 +165,15 @@ class Rebinding:
     ) -> tuple[list[ReferenceHolder], list[str]]:
         """Find the references that modules do not explain."""
         wanted = self._unexplained(swaps, places, silent, known)
-        if self._has_passing and not incidental >= wanted:
-            gc.collect()  # what the last search found may be garbage by now, and would be found again and again
-            self._has_passing = False
+        search = None if incidental >= wanted else HeapSearch(swaps, wanted, silent)
+        if search is not None and self._may_be_garbage(search):
+            search = None  # it keeps alive what it found
+            gc.collect()
             wanted = self._unexplained(swaps, places, silent, known)
+            search = None if incidental >= wanted else HeapSearch(swaps, wanted, silent)
         found = [*self._kept, *known.places]
-        if incidental >= wanted:
+        if search is None:
             return found, known.unseen
-        search = HeapSearch(swaps, wanted, silent)
         for key in wanted:
             self._ours[key] = search.ours[key]
         keys = {place.key for place in (*places, *found)}
@@ -180,13 +181,17 @@ class Rebinding:
         keepable = self._keepable(new)
         self._kept += keepable
         passing = [place for place in new if place not in keepable]
-        self._has_passing = bool(passing)
+        self._passing = {place.key[0] for place in passing}
         known.places += passing
         rest = ReferenceCount(swaps, [*places, *found, *new], self._ours).unexplained()
         for key in wanted:
             self._hidden[key] = known.hidden[key] = rest.get(key, 0)
         known.unseen += search.unseen
         return [*found, *new], known.unseen
+
+    def _may_be_garbage(self, search: HeapSearch) -> bool:
+        """Whether a search found what cannot be replaced, or what an earlier one found that nobody may need any more."""
+        return bool(search.unseen) or not self._passing.isdisjoint(place.key[0] for place in search.places)
 
     def _unexplained(
         self, swaps: Swaps, places: list[ReferenceHolder], silent: Mapping[int, str], known: FoundReferences

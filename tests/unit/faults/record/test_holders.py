@@ -235,6 +235,19 @@ def in_a_suspended_function() -> Any:
     return suspended
 
 
+def test_garbage_that_holds_a_call_is_not_a_reason(home: Path) -> None:
+    garbage = [in_a_suspended_function()]
+    garbage.append(garbage)
+    gc.disable()
+    try:
+        del garbage
+        with Recorder(home) as recorder:
+            (home / "a").touch()
+    finally:
+        gc.enable()
+    assert recorder.unmeasured == []
+
+
 STUCK: dict[str, tuple[Callable[[], Any], str]] = {
     "iterator": (lambda: itertools.repeat(os.fsync), "an object of type itertools.repeat"),
     "cache": (lambda: functools.lru_cache(os.fsync), "an object of type functools._lru_cache_wrapper"),
