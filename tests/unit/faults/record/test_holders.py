@@ -236,8 +236,8 @@ def in_a_suspended_function() -> Any:
 
 
 def test_garbage_that_holds_a_call_is_not_a_reason(home: Path) -> None:
-    garbage = [in_a_suspended_function()]
-    garbage.append(garbage)
+    garbage = Store()
+    garbage.sync, vars(garbage)["itself"] = in_a_suspended_function(), garbage
     gc.disable()
     try:
         del garbage
