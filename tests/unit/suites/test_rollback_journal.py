@@ -33,7 +33,7 @@ class RollbackStore:
         self._connection.close()
 
 
-@only("test_errors_save", "test_errors_delete", "test_errors_reads")
+@only("test_errors_save", "test_errors_reads")
 class TestRollback(ResumeSuite):
     def open(self, home: Path) -> RollbackStore:
         return RollbackStore(home)
