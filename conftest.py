@@ -38,6 +38,12 @@ def pytest_configure(config: pytest.Config) -> None:
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_auto_num_workers() -> int:
+    """Start three workers for two processors: tests wait for servers and child processes a fifth of the time."""
+    return max(2, (os.cpu_count() or 1) * 3 // 2)
+
+
 def pytest_collection_finish() -> None:
     """Exclude everything that exists once tests are collected from garbage collection."""
     importlib.import_module("hypothesis.core")  # it looks at what the collector tracks
