@@ -190,7 +190,7 @@ class Rebinding:
         return [*found, *new], known.unseen
 
     def _may_be_garbage(self, search: HeapSearch) -> bool:
-        """Whether a search found what cannot be replaced, or what an earlier one found that nobody may need any more."""
+        """Whether a search found what cannot be replaced, or found something again that may not be needed any more."""
         return bool(search.unseen) or not self._passing.isdisjoint(place.key[0] for place in search.places)
 
     def _unexplained(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 import queue
 import sqlite3
 import sys
@@ -168,14 +169,15 @@ class TestHolding:
 
         def spin(*_: object) -> None:
             sys.setprofile(None)
-            for _ in range(2_000_000):
+            spins = itertools.repeat(None, 2_000_000)
+            while next(spins, ...) is None:
                 pass
 
         def workload(home: Path) -> None:
             thread = threading.Thread(target=append, args=(home / "a", "text"))
             threading.setprofile(spin)
             thread.start()
-            threading.setprofile(None)  # type: ignore[arg-type]
+            threading.setprofile(None)
             append(home / "main", "text")
             thread.join()
 
