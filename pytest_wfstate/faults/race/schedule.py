@@ -23,6 +23,9 @@ An operation on the names in a folder writes its listing, which stands for its m
 COMMUTING = {"listing", "space"}
 """Kinds of keys that two operations write in either order alike: new names in a folder, space that is used."""
 
+LOCK_STEPS = {"lock", "try lock", "unlock", "close"}
+"""Kinds of operations that take or free a lock. Other descriptors are closed without a step."""
+
 LOCK_TESTS = {"try lock", "test lock"}
 """Kinds of operations that see whether a lock is free, without waiting for it."""
 
@@ -109,10 +112,9 @@ class ScheduleRun:
     unseen: list[str] = dataclasses.field(default_factory=list)
     """What clients used that the scheduler cannot interleave."""
 
-    def took_lock(self, position: int) -> bool:
-        """Whether a step took a lock."""
-        step = self.steps[position]
-        return step.access.kind in ("lock", "try lock") and not step.blocked and not step.access.error
+    def used_lock(self, position: int) -> bool:
+        """Whether a step may have taken or freed a lock."""
+        return self.steps[position].access.kind in LOCK_STEPS
 
     def saw_lock(self, position: int) -> bool:
         """Whether a step may have seen that another client holds a lock, without waiting for it."""

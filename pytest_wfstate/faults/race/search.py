@@ -59,7 +59,7 @@ class ScheduleSearch:
             preempted = None
             if last in enabled:
                 preempted = next((step for step in footprints[position:] if step.client == last), None)
-            if preempted is not None and can_die and (last in run.killable[position] or run.took_lock(position - 1)):
+            if preempted is not None and can_die and (last in run.killable[position] or run.used_lock(position - 1)):
                 preempted = dataclasses.replace(preempted, may_die=True)
             for client in (*enabled, *map(death_of, run.killable[position] if run.killable else ())):
                 if client == last and used == self.preemptions:

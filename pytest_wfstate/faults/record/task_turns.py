@@ -16,6 +16,8 @@ from pytest_wfstate.faults.trace.strands import MAIN, Strand
 
 _MOST_ROUNDS = 100  # of a task without an item, after which it waits for another one
 _NAP = 20  # rounds that a sleep counts for
+_MOST_BEATS = 20  # sleeps of a task while others are held, after which it does something now and then
+_MOST_HELD = 2_000  # rounds in a row in which a task is held
 _SHORT = 1.0  # seconds: a task that sleeps for longer is not waited for
 
 _Loop = asyncio.BaseEventLoop
@@ -30,6 +32,7 @@ class TaskTurns:
         self.has_progress = False
         """Whether an item was done since this was last looked at."""
         self._rounds = 0
+        self._held_rounds = 0
         self._strands: weakref.WeakKeyDictionary[Any, Strand] = weakref.WeakKeyDictionary()
         self._loops: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
 
@@ -68,20 +71,26 @@ class TaskTurns:
             for handle in loop._ready
             if not handle.cancelled() and (task := _task_of(handle)) is not None
         ]
-        if rank is None or not steps or self._rounds >= _MOST_ROUNDS:
-            self._rounds = 0
+        if rank is None or not steps or self._rounds >= _MOST_ROUNDS or self._held_rounds >= _MOST_HELD:
+            self._rounds = self._held_rounds = 0
             return []
-        sleeping = [rank(strand) for strand in self._about_to_wake_up(loop)]
-        first = min(sleeping + [rank(strand) for _, strand in steps])
-        held = [handle for handle, strand in steps if rank(strand) > first]
-        self._rounds += (_NAP if len(held) == len(steps) else 1) if held else 0
+        first = min([*self._about_to_wake_up(loop), *(strand for _, strand in steps)], key=rank)
+        held = [handle for handle, strand in steps if rank(strand) > rank(first)]
+        is_nap = len(held) == len(steps)
+        first.beats += is_nap
+        self._rounds += (_NAP if is_nap else 1) if held else 0
+        self._held_rounds = self._held_rounds + 1 if held else 0
         return held
 
     def _about_to_wake_up(self, loop: Any) -> list[Strand]:
         """Return the tasks that only sleep, and not for long."""
         soon = loop.time() + _SHORT
         futures = {id(timer._args[0]) for timer in loop._scheduled if timer._args and timer._when <= soon}
-        return [strand for task, strand in list(self._strands.items()) if id(task._fut_waiter) in futures]
+        return [
+            strand
+            for task, strand in list(self._strands.items())
+            if id(task._fut_waiter) in futures and strand.beats < _MOST_BEATS
+        ]
 
     def _strand_of(self, task: Any, loop: Any) -> Strand:
         strand = self._strands.get(task)

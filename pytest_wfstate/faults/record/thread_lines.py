@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 _real_submit = ThreadPoolExecutor.submit
 _real_start = threading.Thread.start
+_allocate_lock = threading.Lock
 _real_threadsafe = asyncio.run_coroutine_threadsafe
 _real_sleep = time.sleep
 _real_put, _real_get = queue.Queue.put, queue.Queue.get
@@ -34,6 +35,7 @@ _RealSimpleQueue = queue.SimpleQueue
 
 _IDLING = ("asyncio.", "trio.", "anyio.")
 """Libraries whose own threads may stay: they wait for more work or for a child, as a pool's do."""
+_MOST_LOOKS = 100  # at a thread that was started, until it runs
 
 
 class Work:
@@ -116,17 +118,23 @@ def _submit(self: ThreadPoolExecutor, fn: Callable[..., Any], /, *args: Any, **k
 
 def _start(self: threading.Thread) -> None:
     recorder = active.recorder
-    if recorder is None or "run" in vars(self) or works_for_caller(self):
+    if recorder is None or works_for_caller(self):
         return _real_start(self)
     run, line, strands = self.run, causing_line(), recorder.log.strands
+    own = {name: value for name, value in vars(self).items() if name == "run"}  # one that hides that of the class
     strand = Strand(is_worker=True) if _idles(self) else strands.new()
-    has_entered = threading.Event()
+    has_entered = _allocate_lock()
+    has_entered.acquire()
+
+    def restore() -> None:
+        self.__dict__.pop("run", None)
+        self.__dict__.update(own)
 
     def carried() -> None:
-        del self.run
+        restore()
         origin.set(line)
         thread = strands.enter(strand)
-        has_entered.set()
+        has_entered.release()
         try:
             strands.pause()
             run()
@@ -137,9 +145,12 @@ def _start(self: threading.Thread) -> None:
     try:
         with strands.starting():
             _real_start(self)
-            has_entered.wait()  # `start` returns before the thread runs, so that nobody would wait for it yet
+            # `start` returns before the thread is a strand, for which others wait. One without `run` never is.
+            for _ in range(_MOST_LOOKS):
+                if has_entered.acquire(timeout=0.1) or not self.is_alive():
+                    break
     except BaseException:
-        self.__dict__.pop("run", None)
+        restore()
         raise
     strands.pause()
     return None

@@ -30,6 +30,8 @@ _PAUSE = 0.0003  # seconds between two looks at the other threads
 _PATIENCE = 2.0  # seconds of processor time without an item, after which something spins
 _MOST_LOOKS = 20_000  # without an item, after which something polls in a way that is not known here
 _MOST_PAUSES = 5  # of a strand without an item, after which it polls: it waits for another one
+_MOST_ITEMS = 10_000  # of others while a strand waits for its turn, after which they may go on like that for ever
+_MOST_BEATS = 20  # sleeps of a strand while another waits for its turn, after which it does something now and then
 _SHORT = 1.0  # seconds: an event loop with a timer that is due later waits for something else
 
 _real_sleep = time.sleep
@@ -97,15 +99,19 @@ class RankedTurns:
         finally:
             strand.is_asleep = False
             strand.pauses += 1
+            strand.beats += any(other.is_held for _, other in self._strands.threads())
 
     def _hold(self, strand: Strand) -> None:
         items, used, looks = self._items, processor_time(), 0
+        most = items + _MOST_ITEMS
         while self._is_on and not self._may_go(strand):
             _real_sleep(_PAUSE)
             looks += not any(other.is_asleep for _, other in self._strands.threads())
             if self._items != items:
                 items, used, looks = self._items, processor_time(), 0
             elif processor_time() - used > _PATIENCE or looks > _MOST_LOOKS:
+                self._give_up()
+            if self._items > most:
                 self._give_up()
 
     def _may_go(self, strand: Strand) -> bool:
@@ -122,7 +128,8 @@ class RankedTurns:
             return True
         if strand.is_held or strand.is_busy:
             return False
-        if (strand.is_asleep or strand.is_waiting) and strand.pauses >= _MOST_PAUSES:
+        has_slept_enough = strand.pauses >= _MOST_PAUSES or strand.beats >= _MOST_BEATS
+        if (strand.is_asleep or strand.is_waiting) and has_slept_enough:
             return not (strand.is_older and is_running(thread))  # a server's thread may have just got a request
         return (strand.is_older or not strand.is_asleep) and self._blocked.has(thread)
 

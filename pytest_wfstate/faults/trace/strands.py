@@ -25,6 +25,7 @@ class Strand:
     """One thread of control of a run."""
 
     __slots__ = (
+        "beats",
         "has_ended",
         "is_asleep",
         "is_busy",
@@ -53,6 +54,8 @@ class Strand:
         """Whether it waits for something, but not for longer than a certain time."""
         self.pauses = 0
         """How often it has slept or waited so since it last did something."""
+        self.beats = 0
+        """How often it has slept while another strand waited for its turn."""
 
 
 class Turns(Protocol):

@@ -185,6 +185,78 @@ class TestHolding:
         assert {"a"} in disks
         assert {"main"} in disks
 
+    def test_a_thread_with_a_run_of_its_own_goes_first_and_keeps_it(self, lab: Lab) -> None:
+        disks: list[set[str]] = []
+
+        def workload(home: Path) -> None:
+            def run() -> None:
+                sum(range(2_000_000))
+                append(home / "a", "text")
+
+            thread = threading.Thread()
+            thread.run = run  # type: ignore[method-assign]
+            thread.start()
+            append(home / "main", "text")
+            thread.join()
+            assert thread.run is run
+
+        lab().explore(workload, lambda disk: disks.append({path.name for path in disk.home.iterdir()}), model="kill")
+        assert {"a"} in disks
+        assert {"main"} in disks
+
+    @pytest.mark.parametrize("pause", [lambda: time.sleep(0.001), lambda: None], ids=["now and then", "all the time"])
+    def test_a_thread_that_writes_until_it_is_stopped(
+        self, lab: Lab, pause: Callable[[], None], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr("pytest_wfstate.faults.record.turns._MOST_ITEMS", 50)
+
+        def workload(home: Path) -> None:
+            stop: list[bool] = []
+
+            def beat() -> None:
+                while not stop:
+                    append(home / "beat", "alive")
+                    pause()
+
+            thread = threading.Thread(target=beat)
+            thread.start()
+            append(home / "log", "text")
+            stop.append(True)
+            thread.join()
+
+        assert self.explored(lab, workload).verdict == "CLEAN"
+
+    def test_a_main_thread_that_writes_until_another_has_finished(self, lab: Lab) -> None:
+        def workload(home: Path) -> None:
+            thread = threading.Thread(target=save, args=(home, "text"))
+            thread.start()
+            while thread.is_alive():
+                append(home / "progress", "waiting")
+                time.sleep(0.001)
+            thread.join()
+
+        assert self.explored(lab, workload).verdict == "CLEAN"
+
+    @pytest.mark.parametrize("seconds", [0.001, 0])
+    def test_a_task_that_writes_until_it_is_cancelled(
+        self, lab: Lab, seconds: float, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr("pytest_wfstate.faults.record.task_turns._MOST_HELD", 50)
+
+        async def workload(home: Path) -> None:
+            async def beat() -> None:
+                while True:
+                    append(home / "beat", "alive")
+                    await asyncio.sleep(seconds)
+
+            task = asyncio.create_task(beat())
+            for number in range(3):
+                append(home / f"log{number}", "text")
+                await asyncio.sleep(seconds)
+            task.cancel()
+
+        assert lab().explore(lambda home: asyncio.run(workload(home)), accept, model="kill").verdict == "CLEAN"
+
     def test_a_thread_that_waits_for_the_main_thread(self, lab: Lab) -> None:
         def workload(home: Path) -> None:
             go = threading.Event()

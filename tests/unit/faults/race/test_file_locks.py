@@ -191,3 +191,28 @@ class TestLooking:
             whole = explored(home, holding, polling, preemptions=1, prune=False, killable=True)
         assert outcomes_of(pruned) == outcomes_of(whole)
         assert 2 * len(pruned) < len(whole)
+
+    def test_a_death_is_seen_after_another_lock_was_freed(self, home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
+        def holding(home: Path) -> None:
+            with locked(home, "job", flock):
+                with locked(home, "queue", flock):
+                    os.mkdir(home / "claimed")
+                os.mkdir(home / "done")
+
+        def watching(home: Path) -> list[bool]:
+            seen = [(home / "claimed").exists()]
+            for place in ("queue", "job"):
+                try:
+                    with locked(home, place, flock, waits=False):
+                        seen.append(True)
+                except OSError:
+                    seen.append(False)
+            return [*seen, (home / "done").exists()]
+
+        pruned = explored(home, holding, watching, preemptions=1, killable=True)
+        with every_death(monkeypatch):
+            whole = explored(home, holding, watching, preemptions=1, prune=False, killable=True)
+        died = "(0, Killed())"
+        begun = {outcome for outcome in outcomes_of(whole) if died not in outcome or "'claimed': None" in outcome}
+        assert outcomes_of(pruned) >= begun
+        assert any("[True, True, False, False]" in outcome and died in outcome for outcome in begun)
