@@ -7,8 +7,10 @@ digest of 16 bytes.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import uuid
+from collections.abc import Callable, Iterator
 
 from pytest_wfstate.contracts.paused import no_token
 
@@ -33,6 +35,21 @@ class OwnClaims:
         """Remember that this handle has claimed a run, or may have."""
         self._ever.add(run_id)
         self._tokens[run_id] = token
+
+    @contextlib.contextmanager
+    def making(self, run_id: str, token: str, undone: Callable[[], bool]) -> Iterator[None]:
+        """Make a claim in a block: it is remembered before, so that a signal that raises cannot come in between.
+
+        If the block raises and the claim is `undone`, the one before is remembered again.
+        """
+        before = self._tokens.get(run_id)
+        self.made(run_id, token)
+        try:
+            yield
+        except BaseException:
+            if before is not None and undone():
+                self._tokens[run_id] = before
+            raise
 
     def token(self, run_id: str) -> str:
         """Return the token of this handle's claim on a run.

@@ -8,6 +8,7 @@ it is the newest, and every fourth time the oldest: of 200 entries used in turn,
 from __future__ import annotations
 
 import collections
+import os
 import threading
 from typing import Generic, TypeVar
 
@@ -19,10 +20,20 @@ class ByteBoundCache(Generic[V]):
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
+        self._evictions = 0
+        self._begin()
+
+    def _begin(self) -> None:
+        self._process = os.getpid()
         self._entries: collections.OrderedDict[str, tuple[V, int]] = collections.OrderedDict()
         self._bytes = 0
-        self._evictions = 0
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # a signal handler may use the store in the middle of a call
+
+    def _locked(self) -> threading._RLock:
+        """Return the lock. A forked child starts empty: a thread that it does not have may hold the parent's lock."""
+        if self._process != os.getpid():
+            self._begin()
+        return self._lock
 
     def __reduce__(self) -> tuple[type[ByteBoundCache[V]], tuple[int]]:
         return type(self), (self._limit,)  # a copy starts empty
@@ -35,7 +46,7 @@ class ByteBoundCache(Generic[V]):
 
     def put(self, name: str, value: V, size: int) -> None:
         """Add a value of `size` bytes, evicting others to make room for it."""
-        with self._lock:
+        with self._locked():
             self._drop(name)
             while self._entries and self._bytes + size > self._limit:
                 self._evictions += 1
@@ -46,12 +57,12 @@ class ByteBoundCache(Generic[V]):
 
     def pop(self, name: str) -> V | None:
         """Take a value out; None if it is not there."""
-        with self._lock:
+        with self._locked():
             return self._drop(name)
 
     def clear(self) -> None:
         """Forget everything."""
-        with self._lock:
+        with self._locked():
             self._entries.clear()
             self._bytes = 0
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import operator
 import os
 import stat
 import threading
@@ -20,6 +21,7 @@ _NOT_A_FILE = (errno.ELOOP, errno.ENXIO, errno.EISDIR)
 
 _open_now: dict[int, list[int]] = {}  # every descriptor in use, in a list that its owner empties
 _forking = threading.RLock()  # held across a fork, and until a new descriptor is in its list
+_acquire, _release = operator.methodcaller("acquire"), operator.methodcaller("release")
 
 
 @scope
@@ -54,11 +56,13 @@ def _open(
     before_close: Callable[[int], None] | None = None,
 ) -> Generator[Any]:
     descriptor: list[int] = []
-    with _closed(descriptor, before_close), _closed(descriptor, before_close):  # twice: a signal may interrupt one
-        _forking.acquire()
+    held: list[Any] = []
+    owned = descriptor, held, before_close
+    with _closed(*owned), _closed(*owned):  # twice: a signal may interrupt one
+        # In one call of C, which no signal divides: as soon as there is a lock or a descriptor, it is in its list.
+        held.extend(filter(_acquire, (_forking,)))
         _open_now[id(descriptor)] = descriptor
         try:
-            # In one call of C, which no signal divides: as soon as there is a descriptor, it is in the list.
             descriptor.extend(map(os.open, (path,), (flags,), (mode,)))
         except missing:
             pass
@@ -66,7 +70,7 @@ def _open(
             if error.errno in _NOT_A_FILE and flags & _FILE:
                 raise _unsafe(path, os.lstat(path).st_mode) from error
             raise
-        _forking.release()
+        _empty(held, _release)
         if descriptor and flags & _FILE and not stat.S_ISREG(kind := os.fstat(descriptor[0]).st_mode):
             raise _unsafe(path, kind)
         yield descriptor[0] if descriptor else None
@@ -84,17 +88,21 @@ def _unsafe(path: Path, mode: int) -> UnsafeFile:
 
 
 @scope
-def _closed(descriptor: list[int], before_close: Callable[[int], None] | None) -> Generator[None]:
+def _closed(descriptor: list[int], held: list[Any], before_close: Callable[[int], None] | None) -> Generator[None]:
     try:
         yield
     finally:
-        if _forking._is_owned():  # type: ignore[attr-defined]  # by an `_open` that was interrupted, or failed
-            _forking.release()
+        _empty(held, _release)  # if `_open` was interrupted, or failed
         if descriptor and before_close is not None:  # the list is empty in a child that was forked meanwhile
             before_close(descriptor[0])
-        if descriptor:
-            list(map(os.close, map(descriptor.pop, (0,))))  # in one call of C: closed exactly once
+        _empty(descriptor, os.close)
         _open_now.pop(id(descriptor), None)
+
+
+def _empty(owned: list[Any], end: Callable[[Any], Any]) -> None:
+    """End what a list of one owns, exactly once: in one call of C, which no signal divides."""
+    if owned:
+        list(map(end, map(owned.pop, (0,))))
 
 
 def _close_in_child() -> None:

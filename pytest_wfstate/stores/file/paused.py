@@ -66,8 +66,8 @@ class FilePausedStore(FileStore, FencedPausedStore):
             if paused is not None:
                 token = self._claims.new_token()
                 write_lease(held, run, token)
-                held.rename(run + PAUSED, run + INFLIGHT)
-                self._claims.made(run_id, token)
+                with self._claims.making(run_id, token, undone=lambda: held.exists(run + PAUSED)):
+                    held.rename(run + PAUSED, run + INFLIGHT)
             held.sync()
             settle_lease(held, run)
         return paused

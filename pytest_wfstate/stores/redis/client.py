@@ -125,7 +125,25 @@ class RedisClient:
         # Bytes in both directions, whatever the user's client encodes and decodes: a record that is not text is then
         # reported as corrupt, not as a decoding error.
         encoded = [arg.encode() if isinstance(arg, str) else arg for arg in args]
-        return (client or self._redis).execute_command(command, *encoded, NEVER_DECODE=True)
+        try:
+            return (client or self._redis).execute_command(command, *encoded, NEVER_DECODE=True)
+        except self._package.RedisError:
+            raise
+        except BaseException:
+            # A signal handler raised, perhaps before the reply was read: the next call would take it for its own.
+            self._disconnect(client or self._redis)
+            raise
+
+    @staticmethod
+    def _disconnect(client: Any) -> None:
+        """Close the connections that no call is using."""
+        if getattr(client, "connection", None) is not None:
+            client.connection.disconnect()
+        nodes = client.get_nodes() if hasattr(client, "get_nodes") else [client]
+        for node in nodes:
+            pool = getattr(getattr(node, "redis_connection", node), "connection_pool", None)
+            if pool is not None:
+                pool.disconnect(inuse_connections=False)
 
     def _deadline(self, key: str, begin: float) -> int:
         """Return the server time until which it still has the receipt of a call sent since `begin`."""

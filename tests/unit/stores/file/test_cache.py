@@ -1,7 +1,10 @@
 from __future__ import annotations
 
 import copy
+import os
 import pickle
+import signal
+import threading
 
 import pytest
 from hypothesis import given
@@ -82,3 +85,26 @@ def test_clearing_forgets_everything() -> None:
 def test_a_copy_starts_empty(copied: object) -> None:
     assert callable(copied)
     assert len(copied(filled(10, 10))) == 0
+
+
+def test_a_child_forked_while_a_thread_uses_it_can_use_it() -> None:
+    cache, held, done = filled(10, 1), threading.Event(), threading.Event()
+
+    def hold() -> None:
+        with cache._locked():
+            held.set()
+            done.wait()
+
+    thread = threading.Thread(target=hold)
+    thread.start()
+    held.wait()
+    child = os.fork()
+    if child == 0:
+        signal.alarm(20)
+        cache.put("run-1", 1, 1)
+        os._exit(0 if cache.pop("run-1") == 1 and cache.pop("run-0") is None else 1)
+    done.set()
+    thread.join()
+
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    assert cache.pop("run-0") == 0

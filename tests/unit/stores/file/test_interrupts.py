@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from pytest_wfstate import samples
+from pytest_wfstate import FilePausedStore, samples
 from pytest_wfstate.stores.file import descriptors as descriptors_module
 from tests.unit.stores.file.kinds import EFFECTS, PAUSED, RUNS, SNAPSHOTS, Kind
 
@@ -128,3 +128,60 @@ def test_a_call_that_is_interrupted_anywhere_leaves_no_lock(call: str, instructi
     assert not any(descriptors_module._open_now.values())
     kind.change(store, "a", 7)
     assert 7 in kind.items(kind.load(store, "a"))
+
+
+@pytest.mark.parametrize("call", CALLS)
+def test_a_signal_handler_may_use_the_store_in_the_middle_of_a_call(call: str, tmp_path: Path) -> None:
+    """At every line that no lock on the folder is held at, since a handler would wait for that one."""
+    kind, act = CALLS[call]
+    store = kind.open(tmp_path, "process")
+    kind.change(store, "a", 1)
+    handled = 0
+
+    def handler(frame: FrameType, event: str, _: Any) -> Any:
+        nonlocal handled
+        if event == "line" and frame.f_code.co_filename.startswith(FILE_STORES):
+            sys.settrace(None)
+            assert kind.load(store, "a") is not None
+            handled += 1
+            sys.settrace(handler)
+        return handler
+
+    before = sys.gettrace()
+    sys.settrace(handler)
+    try:
+        act(store)
+    finally:
+        sys.settrace(before)
+
+    assert handled > 20
+    assert another_thread_can_fork()
+    kind.change(store, "a", 7)
+    assert 7 in kind.items(kind.load(store, "a"))
+
+
+def test_a_claim_that_is_interrupted_does_not_free_the_claim_of_another_worker(tmp_path: Path) -> None:
+    mistaken = []
+    for number in range(1_000):
+        home = tmp_path / str(number)
+        first, second = FilePausedStore(home, "process"), FilePausedStore(home, "process")
+        first.save(samples.paused("a"))
+        tracer, before = Interrupting(number, instructions=False), sys.gettrace()
+        sys.settrace(tracer)
+        try:
+            first.claim("a")
+        except Interrupted:
+            sys.settrace(before)
+        else:
+            break
+        finally:
+            sys.settrace(before)
+        was_claimed = second.load("a") is None
+        second.recover_orphaned()
+        second.claim("a")
+        first.complete("a")
+        if was_claimed and not second.renew("a", second.token("a")):
+            mistaken.append(tracer.where)
+
+    assert number > 50
+    assert mistaken == []

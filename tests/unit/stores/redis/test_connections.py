@@ -452,3 +452,32 @@ def test_an_async_client_is_refused() -> None:
 
     with pytest.raises(TypeError, match=r"not one of redis\.asyncio"):
         RedisPausedStore(Redis())  # type: ignore[arg-type]
+
+
+def test_a_call_that_a_signal_interrupts_leaves_its_answer_to_no_other(redis_server: Server) -> None:
+    """A handler raises when the reply is about to be read, which then arrives late."""
+
+    def handler(frame: Any, _event: str, _: Any) -> Any:
+        if frame.f_code.co_name == "parse_response" and frame.f_code.co_filename == redis.client.__file__:
+            sys.settrace(None)
+            raise KeyboardInterrupt
+        return handler
+
+    with RedisPausedStore(redis_server.url) as store, direct(redis_server) as slow:
+        for run_id in ("a", "b"):
+            store.save(samples.paused(run_id))
+            store.claim(run_id)
+        token = store.token("a")
+        assert store.renew("a", token)
+        slow.execute_command("CLIENT", "PAUSE", 200, "ALL")
+        before = sys.gettrace()
+        sys.settrace(handler)
+        try:
+            with pytest.raises(KeyboardInterrupt):
+                store.renew("a", token)
+        finally:
+            sys.settrace(before)
+
+        assert store.complete("b", token="wrong") is False
+        assert store.complete("a", token=token) is True
+        assert store.list() == []
