@@ -10,6 +10,7 @@ from __future__ import annotations
 import collections
 import os
 import threading
+from contextlib import AbstractContextManager
 from typing import Generic, TypeVar
 
 V = TypeVar("V")
@@ -29,7 +30,7 @@ class ByteBoundCache(Generic[V]):
         self._bytes = 0
         self._lock = threading.RLock()  # a signal handler may use the store in the middle of a call
 
-    def _locked(self) -> threading._RLock:
+    def _locked(self) -> AbstractContextManager[object]:
         """Return the lock. A forked child starts empty: a thread that it does not have may hold the parent's lock."""
         if self._process != os.getpid():
             self._begin()
