@@ -95,7 +95,12 @@ def kill_when_blocked(pytester: pytest.Pytester) -> Run:
         os.mkfifo(ready)
         pipe = os.open(ready, os.O_RDONLY | os.O_NONBLOCK)
         env = dict(os.environ, READY=str(ready), **dict([mark.split("=")]))
-        with subprocess.Popen([sys.executable, "-m", *command], env=env, stdout=subprocess.DEVNULL) as process:
+        with subprocess.Popen(
+            [sys.executable, "-m", *command],
+            env=env,
+            stdout=subprocess.DEVNULL,
+            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # a shell's background jobs ignore it
+        ) as process:
             assert select.select([pipe], [], [], 60)[0]
             home = Path(os.read(pipe, 10_000).decode().split()[0])
             os.close(pipe)
