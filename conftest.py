@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import gc
-import importlib
 import os
 from collections.abc import Generator
 
 import hypothesis
+import hypothesis.strategies
 import pytest
 
 from pytest_wfstate.faults.disk.home import memory_home
@@ -46,8 +46,14 @@ def pytest_xdist_auto_num_workers() -> int:
 
 def pytest_collection_finish() -> None:
     """Exclude everything that exists once tests are collected from garbage collection."""
-    importlib.import_module("hypothesis.core")  # it looks at what the collector tracks
+    use_hypothesis()
     freeze()
+
+
+def use_hypothesis() -> None:
+    """Make hypothesis register its random numbers, for which it asks the collector who refers to them."""
+    settings = hypothesis.settings(max_examples=1, database=None)
+    settings(hypothesis.given(hypothesis.strategies.none())(lambda _: None))()
 
 
 @pytest.hookimpl(wrapper=True)
