@@ -94,7 +94,8 @@ class Work:
         if self._running or any(not future.done() for future in list(self._futures)):
             yield "Work that was handed to a thread is not finished: what it writes from now on cannot be seen."
         for thread in threading.enumerate():
-            if thread not in self._before and thread.is_alive() and not _idles(thread):
+            has_run = not hasattr(thread, "_target")  # which `Thread.run` deletes at its end
+            if thread not in self._before and thread.is_alive() and not has_run and not _idles(thread):
                 yield f"The thread {thread.name!r} is still running: what it writes from now on cannot be seen."
 
 

@@ -340,6 +340,25 @@ class TestHolding:
         stop.set()
 
 
+    def test_a_thread_that_has_run_and_is_about_to_end_is_no_reason(self, lab: Lab) -> None:
+        has_run, may_end = threading.Event(), threading.Event()
+
+        def hold(frame: Any, event: str, _: object) -> None:
+            if event == "return" and frame.f_code is threading.Thread.run.__code__:
+                has_run.set()
+                may_end.wait()
+
+        def workload(home: Path) -> None:
+            threading.Thread(target=lambda: sys.setprofile(hold)).start()
+            has_run.wait()
+            append(home / "a", "text")
+
+        try:
+            assert self.explored(lab, workload).verdict == "CLEAN"
+        finally:
+            may_end.set()
+
+
 class TestRunningAgain:
     def test_every_recording_starts_from_what_setup_left(self, lab: Lab) -> None:
         crash = lab()
