@@ -35,6 +35,7 @@ _RealSimpleQueue = queue.SimpleQueue
 
 _IDLING = ("asyncio.", "trio.", "anyio.")
 """Libraries whose own threads may stay: they wait for more work or for a child, as a pool's do."""
+_HAS_RUN = object()
 _MOST_LOOKS = 100  # at a thread that was started, until it runs
 
 
@@ -94,14 +95,13 @@ class Work:
         if self._running or any(not future.done() for future in list(self._futures)):
             yield "Work that was handed to a thread is not finished: what it writes from now on cannot be seen."
         for thread in threading.enumerate():
-            has_run = not hasattr(thread, "_target")  # which `Thread.run` deletes at its end
-            if thread not in self._before and thread.is_alive() and not has_run and not _idles(thread):
+            if thread not in self._before and thread.is_alive() and not _idles(thread):
                 yield f"The thread {thread.name!r} is still running: what it writes from now on cannot be seen."
 
 
 def _idles(thread: threading.Thread) -> bool:
-    target = getattr(thread, "_target", None)
-    if target is pools._worker or works_for_caller(thread):
+    target = getattr(thread, "_target", _HAS_RUN)  # `Thread.run` deletes it at its end
+    if target in (pools._worker, _HAS_RUN) or works_for_caller(thread):
         return True
     home = getattr(target, "__module__", None) or ""
     return f"{home}.".startswith(_IDLING) or f"{type(thread).__module__}.".startswith(_IDLING)

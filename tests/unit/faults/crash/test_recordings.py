@@ -339,7 +339,6 @@ class TestHolding:
             self.explored(lab, workload)
         stop.set()
 
-
     def test_a_thread_that_has_run_and_is_about_to_end_is_no_reason(self, lab: Lab) -> None:
         has_run, may_end = threading.Event(), threading.Event()
 
