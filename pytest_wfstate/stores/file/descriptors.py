@@ -12,8 +12,8 @@ from collections.abc import Callable, Generator
 from pathlib import Path
 from typing import Any
 
-from pytest_wfstate.errors import UnsafeFile
 from pytest_wfstate.stores.file.scope import scope
+from pytest_wfstate.stores.unsafe_files import unsafe_file
 
 _FOLDER = os.O_RDONLY | getattr(os, "O_DIRECTORY", 0)
 _FILE = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)  # no link, and no waiting for a pipe's other end
@@ -47,6 +47,14 @@ def opened_file_if_any(path: Path, flags: int) -> Generator[int | None]:
     yield from _open(path, flags | _FILE, missing=FileNotFoundError)
 
 
+@scope
+def opened_file_if_possible(
+    path: Path, flags: int, mode: int, *, before_close: Callable[[int], None]
+) -> Generator[int | None]:
+    """Open a regular file like `opened_file`, but yield None if it cannot be opened or created, for any reason."""
+    yield from _open(path, flags | _FILE, mode, missing=OSError, before_close=before_close)
+
+
 def _open(
     path: Path,
     flags: int,
@@ -64,27 +72,15 @@ def _open(
         _open_now[id(descriptor)] = descriptor
         try:
             descriptor.extend(map(os.open, (path,), (flags,), (mode,)))
-        except missing:
-            pass
         except OSError as error:
             if error.errno in _NOT_A_FILE and flags & _FILE:
-                raise _unsafe(path, os.lstat(path).st_mode) from error
-            raise
+                raise unsafe_file(path, os.lstat(path).st_mode) from error
+            if not isinstance(error, missing):
+                raise
         _empty(held, _release)
         if descriptor and flags & _FILE and not stat.S_ISREG(kind := os.fstat(descriptor[0]).st_mode):
-            raise _unsafe(path, kind)
+            raise unsafe_file(path, kind)
         yield descriptor[0] if descriptor else None
-
-
-def _unsafe(path: Path, mode: int) -> UnsafeFile:
-    kinds = {stat.S_IFLNK: "symbolic link", stat.S_IFIFO: "pipe", stat.S_IFDIR: "folder", stat.S_IFSOCK: "socket"}
-    kind = kinds.get(stat.S_IFMT(mode), "device")
-    return UnsafeFile(
-        errno.EINVAL,
-        f"there is a {kind} where the store keeps a regular file. A store does not follow or open it, since what it "
-        "leads to may belong to others. Find out who put it there, and remove it",
-        str(path),
-    )
 
 
 @scope

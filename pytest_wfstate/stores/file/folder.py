@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import stat
 import sys
 from collections.abc import Generator, Iterable
 from pathlib import Path
@@ -20,6 +21,7 @@ from pytest_wfstate.stores.file.lock import LONGEST_WAIT, Kind, check_wait, lock
 from pytest_wfstate.stores.file.names import stem
 from pytest_wfstate.stores.file.scope import scope
 from pytest_wfstate.stores.file.seeds import SeedNames, warn_of
+from pytest_wfstate.stores.unsafe_files import hard_link, unsafe_file
 
 Durability = Literal["power", "process"]
 
@@ -75,7 +77,7 @@ class Folder:
     def _check(self) -> bool:
         """Check the marker; return whether there is one."""
         data = self.read(marker.NAME)
-        if data is None or marker.is_torn(data) or self._contract is None:
+        if data is None or self._contract is None or marker.is_torn(data, self._contract):
             return False
         marker.check_marker(data, self.path(marker.NAME), self._contract)
         return True
@@ -90,17 +92,22 @@ class Folder:
         """Return the name and the content of the file of an id, which another program may have written."""
         self.check()
         ours = stem(id_) + suffix
-        theirs = None
-        data = self.read(ours)
-        if data is None and self.seeds is not None and self.seeds.names(id_, suffix):
-            theirs = self.seeds.read(self, id_, suffix)
-            if theirs is None:
-                data = self.read(ours)  # it may just have been given our name
-        return (ours, data) if data is not None else theirs
+        data = self._read_ours(ours, id_)
+        if data is None and self.seeds is not None and self.seeds.has_names(id_):
+            for theirs in self.seeds.files(self, id_, suffix):
+                return theirs.name, theirs.data
+            data = self._read_ours(ours, id_)  # it may just have been given our name
+        return None if data is None else (ours, data)
 
-    def foreign_ids(self, names: Iterable[str], suffix: str) -> list[str]:
-        """Return the ids of the files that another program wrote, and warn once about all other foreign files."""
-        return [] if self.seeds is None else [id_ for id_, _ in self.seeds.ids(self, names, suffix)]
+    def _read_ours(self, name: str, id_: str) -> bytes | None:
+        data = self.read(name)
+        if data is None or (self.seeds is not None and self.seeds.other_id(name, data, id_) is not None):
+            return None
+        return data
+
+    def foreign_ids(self, names: Iterable[str], suffix: str) -> dict[str, str]:
+        """Return the id of each file that another program wrote, by name, and warn once about other foreign files."""
+        return {} if self.seeds is None else self.seeds.ids(self, names, suffix)
 
     def warn_of(self, foreign: list[str]) -> None:
         """Warn about files that no id leads to, once for each handle."""
@@ -116,7 +123,7 @@ class Folder:
         """
         while True:
             self._settle()
-            with locked(self.home, Kind.EXCLUSIVE, self._lock_timeout) as fd:
+            with locked(self.home, Kind.EXCLUSIVE, self._lock_timeout, mode=self.mode) as fd:
                 if fd is not None:
                     held = LockedFolder(self, fd)
                     if not self._is_marked:
@@ -133,7 +140,7 @@ class Folder:
         """Lock the folder to read several files at one moment, and yield their names: none if there is no folder."""
         with locked(self.home, Kind.SHARED, self._lock_timeout):
             self.check()
-            yield self._names()
+            yield self.names()
 
     def sync(self, fd: int) -> None:
         """Flush the file `fd` to the disk, if this store must survive a power cut."""
@@ -153,7 +160,8 @@ class Folder:
                     change(placeholder)
             raise
 
-    def _names(self) -> list[str]:
+    def names(self) -> list[str]:
+        """Return the names of all files: none if there is no folder."""
         try:
             return os.listdir(self.home)
         except FileNotFoundError:
@@ -208,8 +216,20 @@ class LockedFolder:
         return os.listdir(self.folder.home)
 
     def exists(self, name: str) -> bool:
-        """Whether the file exists."""
-        return _is_there(self.path(name))
+        """Whether the file exists.
+
+        Raises:
+            UnsafeFile: a folder has its name.
+
+        """
+        mode = self.mode(name)
+        if stat.S_ISDIR(mode):
+            raise unsafe_file(self.path(name), mode)
+        return mode != 0
+
+    def mode(self, name: str) -> int:
+        """Return the type and the permissions of what has this name; 0 if nothing has."""
+        return _mode(self.path(name))
 
     def replace(self, name: str, data: bytes) -> None:
         """Replace the file's content: after a crash at any point it is the old or the new, as a whole."""
@@ -222,7 +242,7 @@ class LockedFolder:
         tmp = self.path(name + ".tmp")
         try:
             self._create(tmp, data)
-            os.rename(tmp, self.path(name))
+            self.rename(name + ".tmp", name)
         except BaseException:
             with contextlib.suppress(OSError):
                 os.unlink(tmp)
@@ -230,15 +250,25 @@ class LockedFolder:
 
     def _create(self, path: Path, data: bytes) -> None:
         """Write a new file. Under the lock, what has its name is the leftover of a dead writer, or was planted."""
-        if _is_there(path):
+        if self.exists(path.name):
             os.unlink(path)
         with opened_file(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, self.folder.mode) as fd:
             write_all(fd, data)
             self.folder.sync(fd)
 
     def write(self, name: str, data: bytes, *, durable: bool) -> None:
-        """Write a file in place, which a crash may leave in any state."""
-        with opened_file(self.path(name), os.O_WRONLY | os.O_CREAT | os.O_TRUNC, self.folder.mode) as fd:
+        """Write a file in place, which a crash may leave in any state.
+
+        Raises:
+            UnsafeFile: the file has another name too, so that what is written would show up there.
+
+        """
+        with opened_file(self.path(name), os.O_WRONLY | os.O_CREAT, self.folder.mode) as fd:
+            found = os.fstat(fd)
+            if found.st_nlink > 1:
+                raise hard_link(self.path(name), found.st_nlink)
+            if found.st_size:
+                os.ftruncate(fd, 0)
             write_all(fd, data)
             if durable:
                 self.folder.sync(fd)
@@ -249,14 +279,31 @@ class LockedFolder:
             self.folder.seeds.adopt_all(self)
 
     def rename(self, old: str, new: str) -> None:
-        """Move a file, replacing any other of the new name."""
-        os.rename(self.path(old), self.path(new))
+        """Move a file, replacing any other of the new name.
+
+        Raises:
+            UnsafeFile: a folder has the new name.
+
+        """
+        try:
+            os.rename(self.path(old), self.path(new))
+        except OSError as error:
+            raise _folder_at(self.path(new), error) from error
 
     def unlink(self, *names: str) -> None:
-        """Remove files, in this order; missing ones are skipped."""
+        """Remove files, in this order; missing ones are skipped.
+
+        Raises:
+            UnsafeFile: one of them is a folder.
+
+        """
         for name in names:
-            with contextlib.suppress(FileNotFoundError):
+            try:
                 os.unlink(self.path(name))
+            except FileNotFoundError:
+                pass
+            except OSError as error:
+                raise _folder_at(self.path(name), error) from error
 
     def sync(self) -> None:
         """Flush every change to the folder's names to the disk."""
@@ -285,12 +332,22 @@ def folder_mode(mode: int) -> int:
 
 
 def _is_there(path: Path) -> bool:
+    return _mode(path) != 0
+
+
+def _mode(path: Path) -> int:
+    """Return the type and the permissions of what has this name; 0 if nothing has."""
     # Not Path.exists: as of Python 3.14 it reports a path that we may not look at as missing.
     try:
-        os.lstat(path)
+        return os.lstat(path).st_mode
     except FileNotFoundError:
-        return False
-    return True
+        return 0
+
+
+def _folder_at(path: Path, error: OSError) -> OSError:
+    """Return what to raise for a failed change of a name: whether it is a folder depends on the system's errors."""
+    mode = _mode(path)
+    return unsafe_file(path, mode) if stat.S_ISDIR(mode) else error
 
 
 def fsync(fd: int) -> None:

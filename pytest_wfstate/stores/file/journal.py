@@ -156,8 +156,18 @@ class Journal(Generic[D]):
         self._durable.pop(name)
         if self._folder.exists():
             with self._folder.exclusive(self._unadopted(name, ids)) as held:
+                damaged = self._theirs(ids)
+                if damaged:
+                    # In one step a power cut could keep it and lose ours, and a task that can be read would be damaged.
+                    held.unlink(*damaged)
+                    held.sync()
                 held.unlink(name + ".tmp", name)
                 held.sync()
+
+    def _theirs(self, ids: tuple[str, ...]) -> list[str]:
+        """Return the names of another program's files that may belong to `ids`."""
+        seeds = self._folder.seeds
+        return [] if seeds is None else [file.name for file in seeds.files(self._folder, ids[0], self._suffix)]
 
     def _name(self, ids: tuple[str, ...]) -> str:
         return stem(*ids) + self._suffix
@@ -169,7 +179,7 @@ class Journal(Generic[D]):
     def _read(self, name: str, ids: tuple[str, ...]) -> _CachedDocument[D] | None:
         entry = self._read_ours(name, ids)
         seeds = self._folder.seeds
-        if entry is None and seeds is not None and seeds.names(ids[0], self._suffix):
+        if entry is None and seeds is not None and seeds.has_names(ids[0]):
             theirs = self._folder.read_record(ids[0], self._suffix)
             if theirs is not None and theirs[0] != name:
                 return self._first(theirs[1], self._folder.path(theirs[0]))
@@ -230,15 +240,18 @@ class Edit(Generic[D]):
         entry, self.entry = self.entry, None
         line = change.to_json()
         self.document.apply(line)
-        if entry is None or not entry.head or entry.changes >= max(_LEAST_CHANGES, entry.items):
+        needs_file = entry is None or not entry.head or entry.changes >= max(_LEAST_CHANGES, entry.items)
+        if entry is None or needs_file or not self._append(entry, line_of(line.encode())):
             entry = _write(self._held, self.name, self.document)
-        else:
-            self._append(entry, line_of(line.encode()))
         self.entry, self.durable = entry, entry.reach()
 
-    def _append(self, entry: _CachedDocument[D], line: bytes) -> None:
+    def _append(self, entry: _CachedDocument[D], line: bytes) -> bool:
+        """Append a line; return False, without a change, if the file has other names, which would show it as well."""
         with opened_file(self._held.path(self.name), os.O_RDWR) as fd:
-            if os.fstat(fd).st_size > entry.end:  # a torn line
+            found = os.fstat(fd)
+            if found.st_nlink > 1:
+                return False
+            if found.st_size > entry.end:  # a torn line
                 self._cut(fd, entry)
             elif self.durable != entry.reach():
                 # Of two lines that share an fsync, a power cut may keep only the second, which is damage.
@@ -254,6 +267,7 @@ class Edit(Generic[D]):
         self._sync_name(entry)
         entry.last, entry.last_head, entry.end = entry.end, line[:LINE_HEAD], entry.end + len(line)
         entry.changes += 1
+        return True
 
     def acknowledge(self) -> None:
         """Make durable what this handle has read, even if it had nothing to add.

@@ -28,6 +28,11 @@ def body_of(line: bytes) -> bytes | None:
     return body if line_of(body) == line else None
 
 
+def is_line_head(data: bytes) -> bool:
+    """Whether a file starts as a journal does, though its first line may be bad."""
+    return _HEAD.match(data) is not None
+
+
 def is_torn(tail: bytes, offset: int) -> bool:
     """Whether a crash can have left a journal that ends in `tail`: a bad line at `offset` and all that follows it."""
     head = _HEAD.match(tail)

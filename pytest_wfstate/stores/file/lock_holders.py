@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 _LOCKS = Path("/proc/locks")
 
 
-def holders(fd: int) -> str:
-    """Return which processes hold a lock on the folder `fd`, as far as the system shows them."""
+def holders(fds: Iterable[int]) -> str:
+    """Return which processes hold a lock on a folder or its gate, as far as the system shows them."""
     try:
-        pids = sorted(set(_pids(os.fstat(fd), _LOCKS.read_text())))
+        locks = _LOCKS.read_text()
+        pids = sorted({pid for fd in fds for pid in _pids(os.fstat(fd), locks)})
     except OSError:
         pids = []
     if not pids:
@@ -21,7 +22,7 @@ def holders(fd: int) -> str:
 
 
 def _pids(folder: os.stat_result, locks: str) -> Iterator[int]:
-    """Yield the holders of a lock on a folder. Lines read `1: FLOCK  ADVISORY  WRITE 4711 08:01:1234 0 EOF`."""
+    """Yield the holders of a lock on a folder or file. Lines read `1: FLOCK  ADVISORY  WRITE 4711 08:01:1234 0 EOF`."""
     file = f"{os.major(folder.st_dev):02x}:{os.minor(folder.st_dev):02x}:{folder.st_ino}"
     for line in locks.splitlines():
         fields = line.split()

@@ -29,9 +29,14 @@ def marker_of(contract: str) -> bytes:
     return f"{Marker(contract=contract, format=FORMAT).model_dump_json()}\n".encode()
 
 
-def is_torn(data: bytes) -> bool:
-    """Whether a power cut can have left a marker like this, in a folder that is not fsynced. Then there is none."""
-    return b"\0" in data or not data.endswith(b"\n")
+def is_torn(data: bytes, contract: str) -> bool:
+    """Whether a power cut can have left this of the marker of `contract`, in a folder that is not fsynced.
+
+    Then there is none. What could be the marker of another contract is not torn, and neither is one that lacks only
+    its line break, as an editor may leave it.
+    """
+    whole = marker_of(contract)
+    return whole.startswith(data.rstrip(b"\0")) and data not in (whole, whole.rstrip())
 
 
 def check_marker(data: bytes, path: Path, contract: str) -> None:

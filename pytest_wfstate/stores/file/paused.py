@@ -17,6 +17,7 @@ import contextlib
 import json
 import math
 import os
+import stat
 from collections.abc import Iterable
 from typing import Any, Unpack
 
@@ -73,8 +74,13 @@ class FilePausedStore(FileStore, FencedPausedStore):
         return paused
 
     def token(self, run_id: str) -> str:
-        run_stem(run_id)
-        return self._claims.token(run_id)
+        run = run_stem(run_id)
+        return self._claims.token(run_id, lambda: self._present_token(run))
+
+    def _present_token(self, run: str) -> str | None:
+        with self._folder.exclusive() as held:
+            settle_lease(held, run)
+            return lease_token(held, run) if held.exists(run + INFLIGHT) else None
 
     def recover_orphaned(self, older_than: float | None = None) -> int:
         age = check_age(older_than)
@@ -85,8 +91,9 @@ class FilePausedStore(FileStore, FencedPausedStore):
             held.adopt_all()
             orphans = [run for run in sorted(stems(held.names(), INFLIGHT)) if is_orphan(held, run, age)]
             for run in orphans:
-                settle_lease(held, run)
-            again = {run for run in orphans if held.exists(run + PAUSED)}
+                with contextlib.suppress(UnsafeFile):  # the next call about that run reports it
+                    settle_lease(held, run)
+            again = {run for run in orphans if held.mode(run + PAUSED)}
             if again:
                 # Whoever paused them again may have died before its fsync: the disk may hold nothing but the claim.
                 held.sync()
@@ -101,17 +108,17 @@ class FilePausedStore(FileStore, FencedPausedStore):
 
     def complete(self, run_id: str, token: str | None = None) -> bool | None:
         run = run_stem(run_id)
-        needed = self._claims.needed(run_id) if token is None else check_id("token", token)
+        needed = self._claims.needed(run_id) if token is None else (check_id("token", token),)
         ends = False
         if self._folder.exists():
             with self._folder.exclusive(run_id) as held:
                 settle_lease(held, run)
-                ends = held.exists(run + INFLIGHT) and (needed is None or lease_token(held, run) == needed)
+                ends = held.exists(run + INFLIGHT) and (needed is None or lease_token(held, run) in needed)
                 if ends:
                     drop_claim(held, run)
                 held.sync()
                 drop_lease(held, run)
-        self._claims.finished(run_id, token)
+        self._claims.finished(run_id, needed or ())
         return None if token is None else ends
 
     def renew(self, run_id: str, token: str) -> bool:
@@ -129,25 +136,27 @@ class FilePausedStore(FileStore, FencedPausedStore):
         return matches
 
     def remove(self, run_id: str) -> None:
-        run = run_stem(run_id)
+        run, own = run_stem(run_id), self._claims.tokens(run_id)
         if self._folder.exists():
             with self._folder.exclusive(run_id) as held:
                 settle_lease(held, run)
+                is_paused = held.exists(run + PAUSED)
+                held.unlink(run + PAUSED + ".tmp")
                 drop_claim(held, run)
-                if held.exists(run + PAUSED):
+                if is_paused:
                     # In one step a power cut could keep an old claim and lose the record, and recovery would re-arm
                     # that claim. Even if none is visible: whoever dropped it may have died before its fsync.
                     held.sync()
-                held.unlink(run + PAUSED + ".tmp", run + PAUSED)
+                held.unlink(run + PAUSED)
                 held.sync()
                 drop_lease(held, run)
-        self._claims.finished(run_id)
+        self._claims.finished(run_id, own)
 
     def list(self) -> builtins.list[str]:
         with self._folder.shared() as names:
-            ids = [_id(self._folder, run) for run in stems(names, PAUSED)]
             foreign = self._folder.foreign_ids(names, PAUSED)
-        return sorted({*foreign, *(run_id for run_id in ids if run_id is not None)})
+            ids = [_id(self._folder, run) for run in stems(names, PAUSED) if run + PAUSED not in foreign]
+        return sorted({*foreign.values(), *(run_id for run_id in ids if run_id is not None)})
 
 
 def run_stem(run_id: str) -> str:
@@ -204,19 +213,20 @@ def settle_lease(held: LockedFolder, run: str) -> None:
 
 def drop_claim(held: LockedFolder, run: str) -> None:
     """Remove a claim, if there is one, and its token in the same step."""
-    with contextlib.suppress(FileNotFoundError):
+    if held.exists(run + INFLIGHT):
         held.rename(run + INFLIGHT, run + LEASE)
 
 
 def drop_lease(held: LockedFolder, run: str) -> None:
     """Remove the lease of a run that is gone. It need not be durable: without a claim a lease means nothing."""
-    if not held.exists(run + INFLIGHT) and not held.exists(run + PAUSED):
-        held.unlink(run + LEASE, run + LEASE + ".tmp")
+    with contextlib.suppress(UnsafeFile):
+        if not held.exists(run + INFLIGHT) and not held.exists(run + PAUSED):
+            held.unlink(run + LEASE, run + LEASE + ".tmp")
 
 
 def _read_lease(held: LockedFolder, run: str) -> dict[str, Any]:
-    is_next = held.exists(run + NEXT_LEASE) and not held.exists(run + PAUSED)
     try:
+        is_next = held.exists(run + NEXT_LEASE) and not held.exists(run + PAUSED)
         lease = json.loads(held.folder.read(run + (NEXT_LEASE if is_next else LEASE)) or b"")
     except (ValueError, RecursionError, UnsafeFile):
         return {}
@@ -224,8 +234,17 @@ def _read_lease(held: LockedFolder, run: str) -> dict[str, Any]:
 
 
 def is_orphan(held: LockedFolder, run: str, age: float) -> bool:
-    """Whether a claim is one of ours and was made at least `age` seconds ago."""
-    return (only_id(run) is not None or is_shortened(run)) and claim_age(held, run) >= age
+    """Whether a claim is one of ours and was made at least `age` seconds ago.
+
+    A folder is nobody's claim, and only a regular file means that the run has paused again.
+    """
+    paused = held.mode(run + PAUSED)
+    return (
+        (only_id(run) is not None or is_shortened(run))
+        and (not paused or stat.S_ISREG(paused))
+        and not stat.S_ISDIR(held.mode(run + INFLIGHT))
+        and claim_age(held, run) >= age
+    )
 
 
 def claim_age(held: LockedFolder, run: str) -> float:

@@ -92,6 +92,7 @@ class FileSnapshotStore(FileStore, SnapshotStore):
     @threaded
     def fork(self, source: CheckpointKey, edits: Edits = ()) -> RunId:
         key = check_key(source)
+        edits = dict(edits)
         if not self._folder.exists():
             raise no_source(key)
         # Make the source durable first: its writer may have died before the fsync, and a fork must not outlive it.

@@ -17,7 +17,7 @@ class MemoryStore(Store):
 
     def __init__(self, *, clock: Clock = now) -> None:
         self._clock = clock
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # a signal handler may use the store in the middle of a call
         self._begin()
 
     def handle(self) -> Self:
@@ -31,7 +31,7 @@ class MemoryStore(Store):
         other = copy.copy(self)
         for name, value in vars(self).items():
             if id(value) not in memo:
-                memo[id(value)] = threading.Lock() if value is self._lock else _copied(value)
+                memo[id(value)] = threading.RLock() if value is self._lock else _copied(value)
             setattr(other, name, memo[id(value)])
         return other
 

@@ -52,6 +52,7 @@ class MemorySnapshotStore(MemoryStore, SnapshotStore):
 
     async def fork(self, source: CheckpointKey, edits: Edits = ()) -> RunId:
         key = check_key(source)
+        edits = dict(edits)
         with self._lock:
             snapshot = self._get(key)
             if snapshot is None:

@@ -9,8 +9,8 @@ import traceback
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TypeVar
 
-from pytest_wfstate.errors import CorruptRecord, LostConnection
-from pytest_wfstate.stores.redis.connecting import check_client, own_client, place_of, redis_package
+from pytest_wfstate.errors import CorruptRecord, LostConnection, WfstateError
+from pytest_wfstate.stores.redis.connecting import check_client, lost_errors, own_client, place_of, redis_package
 from pytest_wfstate.stores.redis.lua_script import NOW, REMEMBERED, TOO_LATE, ChangeScript, Script
 from pytest_wfstate.stores.redis.settings import warn_once
 
@@ -37,12 +37,11 @@ class RedisClient:
     def __init__(self, url_or_client: Any, *, wait_replicas: int = 0) -> None:
         self._package = package = redis_package()
         self._is_own = isinstance(url_or_client, str)
+        self._url = url_or_client if self._is_own else ""
         self._redis: Any = own_client(package, url_or_client) if self._is_own else url_or_client
         check_client(package, self._redis)
         self._is_cluster = isinstance(self._redis, package.RedisCluster)
-        # A cluster's client follows keys that have moved, but not on a single connection.
-        moved = (package.exceptions.MovedError,) if self._is_cluster else ()
-        self._lost: tuple[type[Exception], ...] = (package.ConnectionError, package.TimeoutError, *moved)
+        self._lost = lost_errors(package, self._redis)
         self._wait_replicas = check_replicas(wait_replicas)
         self._closed = 0
         """How often it was closed."""
@@ -71,6 +70,18 @@ class RedisClient:
 
         return self._retry_once(call, keys[1], changes=True)
 
+    def read_at_once(self, *commands: Sequence[str]) -> list[Any]:
+        """Run commands that only read, all at one moment, and return their results, text as bytes.
+
+        The second word of each is a key, and the same server has all of these keys. A script could do it too, but takes
+        the server many times as long if there is much to read.
+
+        Raises:
+            LostConnection: the server cannot be reached, or did not answer.
+            CorruptRecord: a key holds a value of the wrong type.
+        """
+        return self._retry_once(lambda: self._read_once(*commands), commands[0][1], changes=False)
+
     def get(self, *command: str) -> Any:
         """Run a command that only reads, or that may be repeated; its second word is the key."""
         return self._retry_once(lambda: self._send(*command), command[1], changes=False)
@@ -98,12 +109,25 @@ class RedisClient:
             result = self._run(change, keys, args, client)
             confirmed = self._send("WAIT", self._wait_replicas, _REPLICAS_WAIT, client=client)
         if confirmed < self._wait_replicas:
+            done = "found nothing to change" if result is None else "has made the change"
             raise LostConnection(
-                f"the Redis server{self._place()} has made the change on key {keys[1]!r}, but after "
-                f"{_REPLICAS_WAIT / 1000:g} s only {confirmed} of {self._wait_replicas} replicas have it. A failover "
-                "could undo it. Check its replicas, and whether the change is there, before you retry."
+                f"the Redis server{self._place()} {done} on key {keys[1]!r}, but after {_REPLICAS_WAIT / 1000:g} s "
+                f"only {confirmed} of {self._wait_replicas} replicas are up to date. A failover could undo what it "
+                "has. Check its replicas, and what is there, before you retry."
             )
         return result
+
+    def _read_once(self, *commands: Sequence[str]) -> list[Any]:
+        # Not redis-py's own transaction: it decodes results if the user's client does.
+        message = [["MULTI"], *([word.encode() for word in command] for command in commands), ["EXEC"]]
+        with self._one_connection(commands[0][1]) as client:
+            connection = client.connection
+            connection.send_packed_command(connection.pack_commands(message))
+            *_, results = [connection.read_response(disable_decoding=True) for _ in message]
+        for result in results:
+            if isinstance(result, Exception):
+                raise result
+        return list(results)
 
     @contextlib.contextmanager
     def _one_connection(self, key: str) -> Iterator[Any]:
@@ -112,7 +136,11 @@ class RedisClient:
         if self._is_cluster:
             client = client.get_redis_connection(client.get_node_from_key(key))
         with client.client() as one:
-            yield one
+            try:
+                yield one
+            except BaseException:
+                one.connection.disconnect()  # a reply that was not read would be taken for that to the next call
+                raise
 
     def _run(self, script: Script, keys: Sequence[str], args: Sequence[Argument], client: Any = None) -> Any:
         rest = [len(keys), *keys, *args]
@@ -125,18 +153,18 @@ class RedisClient:
         # Bytes in both directions, whatever the user's client encodes and decodes: a record that is not text is then
         # reported as corrupt, not as a decoding error.
         encoded = [arg.encode() if isinstance(arg, str) else arg for arg in args]
-        try:
-            return (client or self._redis).execute_command(command, *encoded, NEVER_DECODE=True)
-        except self._package.RedisError:
-            raise
-        except BaseException:
-            # A signal handler raised, perhaps before the reply was read: the next call would take it for its own.
-            self._disconnect(client or self._redis)
-            raise
+        return (client or self._redis).execute_command(command, *encoded, NEVER_DECODE=True)
 
-    @staticmethod
-    def _disconnect(client: Any) -> None:
-        """Close the connections that no call is using."""
+    def _abandon(self) -> None:
+        """Let no other call have the connection of one that a signal handler interrupted, wherever that was.
+
+        Its reply may not have been read, and its pool may count it as in use forever. So our own client is replaced, as
+        calls of other threads do not mind. It has closed the connection before another thread could get it; the user's
+        may just have lent it to one.
+        """
+        client = self._redis
+        if self._is_own:
+            self._redis = own_client(self._package, self._url)
         if getattr(client, "connection", None) is not None:
             client.connection.disconnect()
         nodes = client.get_nodes() if hasattr(client, "get_nodes") else [client]
@@ -156,6 +184,11 @@ class RedisClient:
         try:
             self._warn_once()
             return self._attempts(call, key, changes=changes)
+        except (self._package.RedisError, WfstateError):
+            raise
+        except BaseException:
+            self._abandon()
+            raise
         finally:
             if self._closed != closed:
                 self._close_idle()
@@ -164,14 +197,14 @@ class RedisClient:
         lost: list[Exception] = []
         while len(lost) < 2:
             try:
+                if lost and self._is_cluster:
+                    self._redis.nodes_manager.initialize()  # which a call on a single connection does not
                 return call()
             except self._lost as error:
                 if isinstance(error, self._package.AuthenticationError) and not lost:
                     raise
-                if isinstance(error, self._package.exceptions.MovedError):
-                    self._redis.nodes_manager.initialize()
                 lost.append(error)
-            except self._package.ResponseError as error:
+            except self._package.RedisError as error:
                 if "WRONGTYPE" in str(error):
                     raise CorruptRecord(f"Redis key {key!r}", f"the server reports {error}") from error
                 if TOO_LATE in str(error):

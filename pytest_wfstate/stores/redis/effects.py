@@ -17,22 +17,24 @@ from pytest_wfstate.errors import CorruptRecord
 from pytest_wfstate.stores.base import threaded
 from pytest_wfstate.stores.redis.base import RedisStore, fingerprint, parsed, place
 from pytest_wfstate.stores.redis.client import Argument
-from pytest_wfstate.stores.redis.lua_script import ChangeScript, Script
+from pytest_wfstate.stores.redis.lua_script import BATCH, ChangeScript, Script
 
 # The first is a hash: the checkpoint as it was saved, without its log and ids; the fingerprint of that, by which a mark
 # knows that it is readable; and the two fields that marks change.
 _PARTS = ("", ":log", ":done")
 
-_BATCH = 1000  # texts in one script, at most
 _BATCH_LENGTH = 200_000  # characters in one script, unless one text is longer
 _STAGED = 60_000  # milliseconds for which the server keeps batches: a client sends many in that time
 
-_LOAD = Script("""
-if redis.call('EXISTS', unpack(KEYS)) == 0 then
-    return false
+_HEAD = ("checkpoint", "fingerprint", "step_index", "updated_at")
+
+_LOAD = Script(f"""
+if redis.call('LLEN', KEYS[2]) + redis.call('SCARD', KEYS[3]) > {BATCH} then
+    return 'large'
 end
-local head = redis.call('HMGET', KEYS[1], 'checkpoint', 'fingerprint', 'step_index', 'updated_at')
-return {head[1], head[2], head[3], head[4], redis.call('LRANGE', KEYS[2], 0, -1), redis.call('SMEMBERS', KEYS[3])}
+local head = redis.call('HMGET', KEYS[1], unpack(ARGV))
+local log, ids = redis.call('LRANGE', KEYS[2], 0, -1), redis.call('SMEMBERS', KEYS[3])
+return {{redis.call('EXISTS', unpack(KEYS)), head, log, ids}}
 """)
 
 _PUT_PARTS = """
@@ -119,7 +121,7 @@ class RedisEffectStore(RedisStore, EffectStore):
         log = [effect.to_json() for effect in checkpoint.side_effects_log]
         ids = list(checkpoint.completed_tool_ids)
         head: list[Argument] = [_bare(checkpoint), checkpoint.step_index, checkpoint.updated_at]
-        if len(log) + len(ids) <= _BATCH and sum(map(len, log)) + sum(map(len, ids)) <= _BATCH_LENGTH:
+        if len(log) + len(ids) <= BATCH and sum(map(len, log)) + sum(map(len, ids)) <= _BATCH_LENGTH:
             self._change(_SAVE, home, *_PARTS, args=[*head, _texts(log), _texts(ids)])
         else:
             while self._save_in_batches(home, head, log, ids) == b"expired":
@@ -156,10 +158,12 @@ class RedisEffectStore(RedisStore, EffectStore):
 
     def _load(self, task_id: str) -> WorkflowCheckpoint | None:
         home = self._home(task_id)
-        parts = self._query(_LOAD, home, *_PARTS)
-        if parts is None:
+        parts = self._query(_LOAD, home, *_PARTS, args=_HEAD)
+        if parts == b"large":
+            parts = self._load_large(home)
+        found, (bare, saved_as, step_index, updated_at), log, ids = parts
+        if not found:
             return None
-        bare, saved_as, step_index, updated_at, log, ids = parts
         if bare is None or fingerprint(bare).encode() != saved_as:
             raise CorruptRecord(place(home), "it does not hold the checkpoint that was saved")
         checkpoint = parsed(WorkflowCheckpoint, bare, place(home), task_id=task_id)
@@ -170,6 +174,11 @@ class RedisEffectStore(RedisStore, EffectStore):
         except ValueError as error:
             raise CorruptRecord(place(home), f"one of its fields or ids is invalid: {error}") from error
         return checkpoint
+
+    def _load_large(self, home: str) -> Any:
+        keys = [home + part for part in _PARTS]
+        log, ids = ("LRANGE", keys[1], "0", "-1"), ("SMEMBERS", keys[2])
+        return self._client.read_at_once(("EXISTS", *keys), ("HMGET", keys[0], *_HEAD), log, ids)
 
 
 def _bare(checkpoint: WorkflowCheckpoint) -> str:
@@ -182,7 +191,7 @@ def _batches(texts: list[str]) -> Iterator[list[str]]:
     batch: list[str] = []
     length = 0
     for text in texts:
-        if batch and (len(batch) == _BATCH or length + len(text) > _BATCH_LENGTH):
+        if batch and (len(batch) == BATCH or length + len(text) > _BATCH_LENGTH):
             yield batch
             batch, length = [], 0
         batch.append(text)

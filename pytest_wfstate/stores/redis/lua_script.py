@@ -10,6 +10,10 @@ REMEMBERED = 60.0
 TOO_LATE = "TOOLATE"
 """How the server refuses a change whose receipt may have expired."""
 
+BATCH = 1000
+"""How many items a script handles at most, or takes from a key: a server answers nobody while it runs a script, and Lua
+takes long to hold many texts that look alike."""
+
 _MILLISECONDS = """
 local function milliseconds()
     local now = redis.call('TIME')

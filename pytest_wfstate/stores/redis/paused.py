@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import builtins
 import datetime
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 from pytest_wfstate.contracts.clock import Clock, now
 from pytest_wfstate.contracts.ids import check_id
@@ -15,7 +16,7 @@ from pytest_wfstate.contracts.paused import FencedPausedStore, PausedWorkflow, c
 from pytest_wfstate.stores.own_claims import OwnClaims
 from pytest_wfstate.stores.redis.base import RedisStore, fingerprint, parsed, place
 from pytest_wfstate.stores.redis.client import Argument
-from pytest_wfstate.stores.redis.lua_script import ChangeScript
+from pytest_wfstate.stores.redis.lua_script import BATCH, ChangeScript
 
 if TYPE_CHECKING:
     import redis
@@ -43,16 +44,23 @@ _CLAIM = ChangeScript("""
     return 'claimed'
 """)
 
-# A claim whose time is lost counts as expired.
-_RECOVER = ChangeScript("""
+# It recovers all runs, or those that are named, if they are in flight. A claim whose time is lost counts as expired.
+_RECOVER = ChangeScript(f"""
     local now, age = tonumber(ARGV[1]), tonumber(ARGV[2])
+    local runs = {{unpack(ARGV, 3, #ARGV - 1)}}
     local rearmed, dropped = 0, 0
     redis.call('HLEN', KEYS[2])
     redis.call('HLEN', KEYS[4])
-    for _, run in ipairs(redis.call('HKEYS', KEYS[3])) do
+    if #runs == 0 and redis.call('HLEN', KEYS[3]) > {BATCH} then
+        return 'many'
+    elseif #runs == 0 then
+        runs = redis.call('HKEYS', KEYS[3])
+    end
+    for _, run in ipairs(runs) do
         local claim = redis.call('HGET', KEYS[4], run)
         local at = claim and tonumber(string.match(claim, ' (%-?%d+)$'))
-        if not at or (now - at) / 1000000 >= age then
+        local is_expired = not at or (now - at) / 1000000 >= age
+        if is_expired and redis.call('HEXISTS', KEYS[3], run) == 1 then
             if redis.call('HEXISTS', KEYS[2], run) == 0 then
                 redis.call('HSET', KEYS[2], run, redis.call('HGET', KEYS[3], run))
                 rearmed = rearmed + 1
@@ -65,12 +73,16 @@ _RECOVER = ChangeScript("""
     return dropped > 0 and tostring(rearmed)
 """)
 
-# Of the claim only its token is compared. A caller that names none never claimed the run: it is a restarted worker that
-# finishes up.
+# Of the claim only its token is compared, with each of those that may be the caller's.
 _HAS_TOKEN = """
-    local run, token = ARGV[1], ARGV[2]
+    local run, any, now = unpack(ARGV, 1, 3)
     local claim = redis.call('HGET', KEYS[3], run)
-    if token ~= '' and not (claim and string.match(claim, '^(.*) ') == token) then
+    local token = claim and string.match(claim, '^(.*) ')
+    local is_own = any == 'any'
+    for place = 4, #ARGV - 1 do
+        is_own = is_own or ARGV[place] == token
+    end
+    if not is_own then
         return false
     end
 """
@@ -85,7 +97,7 @@ _RENEW = ChangeScript(f"""{_HAS_TOKEN}
     if redis.call('HEXISTS', KEYS[2], run) == 0 then
         return false
     end
-    redis.call('HSET', KEYS[3], run, token .. ' ' .. ARGV[3])
+    redis.call('HSET', KEYS[3], run, token .. ' ' .. now)
     return 'renewed'
 """)
 
@@ -139,28 +151,44 @@ class RedisPausedStore(RedisStore, FencedPausedStore):
         return None
 
     def token(self, run_id: str) -> str:
-        return self._claims.token(check_id("run id", run_id))
+        check_id("run id", run_id)
+        return self._claims.token(run_id, lambda: self._present_token(run_id))
+
+    def _present_token(self, run_id: str) -> str | None:
+        claim: bytes = self._get("HGET", self._base + _CLAIMS, run_id) or b""
+        return claim.rpartition(b" ")[0].decode(errors="replace")
 
     def recover_orphaned(self, older_than: float | None = None) -> int:
         age = max(-_LONG, min(_LONG, check_age(older_than)))
         args: list[Argument] = [self._microseconds(), repr(float(age))]
-        return int(self._change(_RECOVER, self._base, _PAUSED, _INFLIGHT, _CLAIMS, args=args) or 0)
+        recovered = self._recover(args)
+        if recovered != b"many":
+            return int(recovered or 0)
+        # A recovery is atomic for each run, and need not be for all of them.
+        runs: list[bytes] = self._get("HKEYS", self._base + _INFLIGHT)
+        batches = [runs[first : first + BATCH] for first in range(0, len(runs), BATCH)]
+        return sum(int(self._recover([*args, *batch]) or 0) for batch in batches)
+
+    def _recover(self, args: Sequence[Argument]) -> Any:
+        return self._change(_RECOVER, self._base, _PAUSED, _INFLIGHT, _CLAIMS, args=args)
 
     def complete(self, run_id: str, token: str | None = None) -> bool | None:
         check_id("run id", run_id)
-        needed = (self._claims.needed(run_id) or "") if token is None else check_id("token", token)
-        ended = self._change(_COMPLETE, self._base, _INFLIGHT, _CLAIMS, args=[run_id, needed])
-        self._claims.finished(run_id, token)
+        needed = self._claims.needed(run_id) if token is None else (check_id("token", token),)
+        args: list[Argument] = [run_id, "any", ""] if needed is None else [run_id, "own", "", *needed]
+        ended = self._change(_COMPLETE, self._base, _INFLIGHT, _CLAIMS, args=args)
+        self._claims.finished(run_id, needed or ())
         return None if token is None else bool(ended)
 
     def renew(self, run_id: str, token: str) -> bool:
-        args: list[Argument] = [check_id("run id", run_id), check_id("token", token), self._microseconds()]
+        args: list[Argument] = [check_id("run id", run_id), "own", self._microseconds(), check_id("token", token)]
         return bool(self._change(_RENEW, self._base, _INFLIGHT, _CLAIMS, args=args))
 
     def remove(self, run_id: str) -> None:
         check_id("run id", run_id)
+        own = self._claims.tokens(run_id)
         self._change(_REMOVE, self._base, _PAUSED, _INFLIGHT, _CLAIMS, args=[run_id])
-        self._claims.finished(run_id)
+        self._claims.finished(run_id, own)
 
     def list(self) -> builtins.list[str]:
         return sorted(run_id.decode(errors="replace") for run_id in self._get("HKEYS", self._base + _PAUSED))
@@ -170,17 +198,17 @@ class RedisPausedStore(RedisStore, FencedPausedStore):
 
     def _take(self, run_id: str, read: str) -> bool:
         """Claim the run if its record is still the one that was read."""
-        token = self._claims.new_token()
+        token, before = self._claims.new_token(), self._claims.tokens(run_id)
         args = [run_id, read, f"{token} {self._microseconds()}"]
         try:
-            claimed = self._change(_CLAIM, self._base, _PAUSED, _INFLIGHT, _CLAIMS, args=args)
+            is_taken = bool(self._change(_CLAIM, self._base, _PAUSED, _INFLIGHT, _CLAIMS, args=args))
+            if is_taken:
+                self._claims.made(run_id, token, instead_of=before)
         except BaseException as error:
             if not self._client.sent_nothing(error):
                 self._claims.made(run_id, token)  # it may be ours, and we must not free another's claim
             raise
-        if claimed:
-            self._claims.made(run_id, token)
-        return bool(claimed)
+        return is_taken
 
     def _read(self, run_id: str) -> bytes | None:
         data: bytes | None = self._get("HGET", self._base + _PAUSED, check_id("run id", run_id))

@@ -12,7 +12,7 @@ from pytest_wfstate.contracts.runs import RunStore, WorkflowExecutionState, Work
 from pytest_wfstate.errors import CorruptRecord
 from pytest_wfstate.stores.base import threaded
 from pytest_wfstate.stores.redis.base import RedisStore, fingerprint, parsed, place
-from pytest_wfstate.stores.redis.lua_script import ChangeScript, Script
+from pytest_wfstate.stores.redis.lua_script import BATCH, ChangeScript, Script
 
 _RUN, _STEPS, _ORDER = "", ":steps", ":order"
 
@@ -43,8 +43,11 @@ _UPSERT = ChangeScript("""
     return 'kept'
 """)
 
-_LIST = Script("""
-return {redis.call('LRANGE', KEYS[2], 0, -1), redis.call('HGETALL', KEYS[1])}
+_LIST = Script(f"""
+if redis.call('LLEN', KEYS[2]) > {BATCH} then
+    return 'large'
+end
+return {{redis.call('LRANGE', KEYS[2], 0, -1), redis.call('HKEYS', KEYS[1]), redis.call('HVALS', KEYS[1])}}
 """)
 
 
@@ -93,8 +96,12 @@ class RedisRunStore(RedisStore, RunStore):
     @threaded
     def list_steps(self, run_task_id: str) -> list[WorkflowStepState]:
         home = self._of(run_task_id)
-        order, pairs = self._query(_LIST, home, _STEPS, _ORDER)
-        steps = dict(zip(pairs[::2], pairs[1::2], strict=True))
+        parts = self._query(_LIST, home, _STEPS, _ORDER)
+        if parts == b"large":
+            steps_, order_ = home + _STEPS, home + _ORDER
+            parts = self._client.read_at_once(("LRANGE", order_, "0", "-1"), ("HKEYS", steps_), ("HVALS", steps_))
+        order, ids, texts = parts
+        steps = dict(zip(ids, texts, strict=True))
         if len(order) != len(steps) or steps.keys() != set(order):
             raise CorruptRecord(place(home + _ORDER), f"it does not hold the ids of the steps in {home + _STEPS!r}")
         return [_step(steps[step_id], home + _STEPS, step_id.decode(errors="replace")) for step_id in order]

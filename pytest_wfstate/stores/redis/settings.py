@@ -58,18 +58,33 @@ def _problems(package: Any, server: Any) -> Iterator[str]:
 
 
 def _disk_problems(package: Any, server: Any) -> Iterator[str]:
+    problem = _settings_problem(package, server)
+    if problem:
+        yield f"keeps {problem}. Set appendonly to 'yes' and appendfsync to 'always'."
+
+
+def _settings_problem(package: Any, server: Any) -> str | None:
     try:
         settings = {name: _setting(server, name) for name in ("appendonly", "save")}
     except package.ResponseError:
-        return
-    if settings["appendonly"] == "no":
-        what = "only snapshots on disk: when it stops, everything since the last one is lost"
-        if not settings["save"]:
-            what = "nothing on disk: when it stops, everything in this store is lost"
-        yield (
-            f"keeps {what}. Its setting appendonly is 'no' and save is {settings['save']!r}. "
-            "Set appendonly to 'yes' and appendfsync to 'always'."
-        )
+        return _reported_problem(package, server)
+    if settings["appendonly"] != "no":
+        return None
+    what = "only snapshots on disk: when it stops, everything since the last one is lost"
+    if not settings["save"]:
+        what = "nothing on disk: when it stops, everything in this store is lost"
+    return f"{what}. Its setting appendonly is 'no' and save is {settings['save']!r}"
+
+
+def _reported_problem(package: Any, server: Any) -> str | None:
+    """Ask with INFO: managed servers answer it, while they refuse CONFIG."""
+    try:
+        is_appended = server.info("persistence").get("aof_enabled", 1)
+    except package.ResponseError:
+        return None
+    if is_appended:
+        return None
+    return "at most snapshots on disk: when it stops, everything since the last one is lost. It reports aof_enabled:0"
 
 
 def _memory_problems(package: Any, server: Any) -> Iterator[str]:

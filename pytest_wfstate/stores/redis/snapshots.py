@@ -81,6 +81,7 @@ class RedisSnapshotStore(RedisStore, SnapshotStore):
     @threaded
     def fork(self, source: CheckpointKey, edits: Edits = ()) -> RunId:
         key = check_key(source)
+        edits = dict(edits)
         snapshot = self._load(key)
         if snapshot is None:
             raise no_source(key)

@@ -119,6 +119,11 @@ class FairQueue:
         with self._guard:
             return self._calls[0] if self._calls else None
 
+    def has(self, thread: int) -> bool:
+        """Whether a call of this thread has a slot or waits for one."""
+        with self._guard:
+            return any(call.thread == thread for call in self._calls)
+
     def waiting(self) -> int:
         """Return how many calls wait for a slot."""
         with self._guard:

@@ -11,10 +11,10 @@ from pytest_wfstate.errors import LostConnection
 from pytest_wfstate.stores.sql import forks
 from pytest_wfstate.stores.sql.calls import Call, FairQueue
 from pytest_wfstate.stores.sql.dialects import Dialect
-from pytest_wfstate.stores.sql.sqlalchemy_engine import said, shown
+from pytest_wfstate.stores.sql.sqlalchemy_engine import said, shown, unusable
 from pytest_wfstate.stores.sql.statements import Transaction
 
-_MOST_IDLE = 5
+_MOST_IDLE = 16  # so many workers that share a handle never connect again
 _MOST_USED = 32  # at once: asyncio has no more threads than that
 _LOST = ("closed the connection unexpectedly", "has been closed unexpectedly", "reset by peer", "Broken pipe")
 
@@ -54,6 +54,12 @@ class Connections:
                 f"cannot connect to {shown(self.engine)}: {said(error)}. Nothing was changed. Check that the server is "
                 "running and accepts another connection, or that the folder of the file exists and is writable."
             ) from error
+        except TypeError:
+            if self.engine.dialect.name != "postgresql":
+                raise
+            # SQLAlchemy asks for the version, and the driver returns bytes: it cannot know what text they are.
+            why = "its driver cannot decode what the server says. Its encoding may be SQL_ASCII, and it has to be UTF8"
+            raise unusable(shown(self.engine), why) from None
 
     def _connect(self) -> Transaction:
         try:
@@ -101,6 +107,9 @@ class BorrowedConnection:
             self._transaction = self._idle.pop()
         except IndexError:
             self._transaction = self._connections.connect()
+            while not self._connections.dialect.accepts(self._transaction.pooled):
+                self._transaction.discard()
+                self._transaction = self._connections.connect()
         return self._transaction
 
     def give_back(self, transaction: Transaction) -> None:

@@ -8,6 +8,7 @@ Creating tables twice is harmless.
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
@@ -15,12 +16,12 @@ from sqlalchemy import URL, Engine
 from sqlalchemy.exc import DBAPIError
 
 from pytest_wfstate.errors import LostConnection
-from pytest_wfstate.stores.sql import calls
-from pytest_wfstate.stores.sql.calls import Call
+from pytest_wfstate.stores.sql import calls, forks
+from pytest_wfstate.stores.sql.calls import Call, FairQueue
 from pytest_wfstate.stores.sql.connections import Connections
 from pytest_wfstate.stores.sql.dialects import Dialect
 from pytest_wfstate.stores.sql.schema import Schema
-from pytest_wfstate.stores.sql.sqlalchemy_engine import open_engine, said, shown
+from pytest_wfstate.stores.sql.sqlalchemy_engine import LONGEST_WAIT, open_engine, said, shown
 from pytest_wfstate.stores.sql.sqlite_file import DEFAULT_MODE, check_mode
 from pytest_wfstate.stores.sql.statements import Change, Statement, StatementResult, Transaction, Values
 
@@ -42,6 +43,7 @@ class Database:
         self._connections = Connections(engine, self.dialect, keeps=is_own)
         self._schema: Schema | None = None
         self._is_made = False  # as far as this handle knows
+        self._turns: weakref.WeakValueDictionary[str, FairQueue] = weakref.WeakValueDictionary()
 
     def __str__(self) -> str:
         return shown(self.engine)
@@ -88,6 +90,30 @@ class Database:
             lambda: self._run(lambda transaction: self._send(transaction, changes, lock), writes=True)
         )
 
+    def in_turn(self, name: str, work: Callable[[], T]) -> T:
+        """Do work that reads what is called `name` and then changes it, after other threads that do the same.
+
+        Each change makes whoever has read before it start again, so that many at once would take turns in the slowest
+        way. Nothing else depends on it: a call that waits too long goes on, and so does a signal handler's.
+        """
+        with forks.guard:
+            queue = self._turns.setdefault(name, FairQueue(1))
+
+        def after_others(call: Call) -> T:
+            if not queue.has(call.thread):
+                queue.enter(call, LONGEST_WAIT)
+            return work()
+
+        return calls.run(after_others)
+
+    def changed_nothing(self, error: BaseException) -> bool:
+        """Whether a change that raised `error` has certainly not been made."""
+        if isinstance(error, DBAPIError):
+            return self.dialect.is_rolled_back(error)
+        # One that is raised after something was sent has another cause than the driver's refusal to connect.
+        refused = self.engine.dialect.loaded_dbapi.Error
+        return isinstance(error, LostConnection) and isinstance(error.__cause__, refused | None)
+
     def close(self) -> None:
         """Close the connections, if the engine was made here. The next call would reconnect."""
         self._connections.close()
@@ -99,8 +125,8 @@ class Database:
 
         A statement that found no table has changed nothing, nor has its transaction.
         """
-        self._make_tables()
         try:
+            self._make_tables()
             return self._retry_once(attempt)
         except DBAPIError as error:
             if not self.dialect.lacks_table(error):
@@ -128,6 +154,7 @@ class Database:
             transaction = borrowed.take()
             self.dialect.configure(transaction)
             result = work(transaction)
+            self.dialect.check(transaction, writes=writes)
             borrowed.give_back(transaction)
             return result
 
@@ -206,4 +233,4 @@ def _dialect_of(engine: Engine, mode: int | None) -> Dialect:
         )
     from pytest_wfstate.stores.sql.postgres import Postgres
 
-    return Postgres()
+    return Postgres(engine)

@@ -13,6 +13,7 @@ from typing import Any, ClassVar, Protocol
 from sqlalchemy import ClauseElement, ColumnElement, Table
 from sqlalchemy.engine import Dialect as Writer
 from sqlalchemy.exc import DBAPIError
+from sqlalchemy.pool import PoolProxiedConnection
 
 from pytest_wfstate.stores.sql.calls import Call
 from pytest_wfstate.stores.sql.statements import Statement, Transaction
@@ -46,8 +47,14 @@ class Dialect(Protocol):
     def enter(self, call: Call, *, writes: bool) -> None:
         """Wait until a call may use the database, as far as other calls of this process are concerned."""
 
+    def accepts(self, pooled: PoolProxiedConnection) -> bool:
+        """Whether a connection leads to the database that is there now. If not, it is replaced."""
+
     def configure(self, transaction: Transaction) -> None:
         """Configure a connection: it is usable, no transaction is open, and none begins implicitly."""
+
+    def check(self, transaction: Transaction, *, writes: bool) -> None:
+        """Check, before a call is acknowledged, that it was made in the database that is there now."""
 
     def restore(self, transaction: Transaction) -> None:
         """Restore the configuration of a connection that has no transaction open."""
@@ -61,6 +68,10 @@ class Dialect(Protocol):
     @staticmethod
     def lacks_table(error: DBAPIError) -> bool:
         """Whether a statement failed because a table does not exist."""
+
+    @staticmethod
+    def is_rolled_back(error: DBAPIError) -> bool:
+        """Whether what a change did before this error is certainly undone."""
 
     def close(self) -> None:
         """Forget what is known of the database."""

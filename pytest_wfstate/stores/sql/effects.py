@@ -124,6 +124,9 @@ class SqlEffectStore(SqlStore[_EffectStatements], EffectStore):
     def mark_step_complete(self, task_id: str, tool_use_id: str, effect: SideEffectRecord) -> None:
         row = _task(task_id)
         effect = check_effect(tool_use_id, effect)
+        self._database.in_turn(row["task"], lambda: self._mark_in_turn(task_id, row, effect))
+
+    def _mark_in_turn(self, task_id: str, row: Row, effect: SideEffectRecord) -> None:
         done = self._done(row, effect.tool_use_id)
         is_made = False
         while not is_made:

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import builtins
 import datetime
-from collections.abc import Callable
+import itertools
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from sqlalchemy import (
@@ -29,7 +30,7 @@ from sqlalchemy import (
 from pytest_wfstate.contracts.clock import Clock, now
 from pytest_wfstate.contracts.ids import check_id
 from pytest_wfstate.contracts.paused import FencedPausedStore, PausedWorkflow, check_age
-from pytest_wfstate.stores.own_claims import OwnClaims
+from pytest_wfstate.stores.own_claims import MOST_TOKENS, OwnClaims
 from pytest_wfstate.stores.sql import rows
 from pytest_wfstate.stores.sql.base import SqlStore, Statements, parse
 from pytest_wfstate.stores.sql.rows import Row, of
@@ -38,6 +39,7 @@ from pytest_wfstate.stores.sql.schema import Json, Key, key
 _EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 _LONGEST = 10.0**12  # seconds: longer ago than any claim, and its microseconds fit in 64 bits
 _ANY_TIME = 2**63 - 1
+_OWN_TOKENS = [f"own_token_{number}" for number in range(MOST_TOKENS)]
 
 
 class _PausedStatements(Statements):
@@ -68,7 +70,8 @@ class _PausedStatements(Statements):
         unclaimed = update(self.runs).where(is_claimed).values(inflight=null(), token=null(), claimed_at=null())
         free = unclaimed.where(row)
         self.free = self._statement(free)
-        has_token = runs.token == bindparam("own_token")
+        self.get_token = self._statement(rows.get(self.runs, "token").where(is_claimed))
+        has_token = runs.token.in_([bindparam(name, type_=Text()) for name in _OWN_TOKENS])
         self.free_own = self._statement(free.where(has_token))
         renewed = update(self.runs).where(row, is_claimed, has_token).values(claimed_at=bindparam("now"))
         self.renew = self._statement(renewed)
@@ -109,43 +112,48 @@ class SqlPausedStore(SqlStore[_PausedStatements], FencedPausedStore):
 
     def _take(self, run_id: str, seen: Row) -> bool:
         """Claim a run if its record is still the one seen."""
-        token = self._claims.new_token()
+        token, before = self._claims.new_token(), self._claims.tokens(run_id)
         claim = {**seen, "new_token": token, "now": _microseconds(self._clock())}
         try:
             is_taken = self._database.change(self._sql.take, claim).changed > 0
             if is_taken:
-                self._claims.made(run_id, token)
-        except BaseException:
-            self._claims.made(run_id, token)  # the run may be ours, and we must not free another's claim
+                self._claims.made(run_id, token, instead_of=before)
+        except BaseException as error:
+            if not self._database.changed_nothing(error):
+                self._claims.made(run_id, token)  # the run may be ours, and we must not free another's claim
             raise
         return is_taken
 
     def token(self, run_id: str) -> str:
-        return self._claims.token(check_id("run id", run_id))
+        row = of({"run": key(check_id("run id", run_id))})
+        return self._claims.token(run_id, lambda: self._database.ask(self._sql.get_token, row).value)
 
     def recover_orphaned(self, older_than: float | None = None) -> int:
         latest = {"latest": _latest(self._clock(), check_age(older_than))}
-        # In this order: the second statement sees a run that is paused again in between.
-        rearmed, _ = self._database.write([(self._sql.rearm, latest), (self._sql.forget, latest)])
+        # In this order: the second statement sees a run that is paused again in between. One recovery at a time:
+        # PostgreSQL locks rows in any order, so each of two could wait for a row that the other has locked.
+        changes = [(self._sql.rearm, latest), (self._sql.forget, latest)]
+        rearmed, _ = self._database.write(changes, lock=f"{self._sql.runs.name} recover")
         return rearmed.changed
 
     def complete(self, run_id: str, token: str | None = None) -> bool | None:
         row = of({"run": key(check_id("run id", run_id))})
-        needed = self._claims.needed(run_id) if token is None else check_id("token", token)
-        free = (self._sql.free, row) if needed is None else (self._sql.free_own, {**row, "own_token": needed})
+        needed = self._claims.needed(run_id) if token is None else (check_id("token", token),)
+        free = (self._sql.free, row) if needed is None else (self._sql.free_own, {**row, **_own_tokens(needed)})
         freed, _ = self._database.write([free, (self._sql.drop_empty, row)])
-        self._claims.finished(run_id, token)
+        self._claims.finished(run_id, needed or ())
         return None if token is None else freed.changed > 0
 
     def renew(self, run_id: str, token: str) -> bool:
         row = of({"run": key(check_id("run id", run_id))})
-        claim = {**row, "own_token": check_id("token", token), "now": _microseconds(self._clock())}
+        claim = {**row, **_own_tokens((check_id("token", token),)), "now": _microseconds(self._clock())}
         return self._database.change(self._sql.renew, claim).changed > 0
 
     def remove(self, run_id: str) -> None:
         row = {"run": key(check_id("run id", run_id))}
+        own = self._claims.tokens(run_id)
         self._database.change(self._sql.drop, of(row))
-        self._claims.finished(run_id)
+        self._claims.finished(run_id, own)
 
     def list(self) -> builtins.list[str]:
         return sorted(run_id for (run_id,) in self._database.ask(self._sql.list, {}).rows)
@@ -153,6 +161,11 @@ class SqlPausedStore(SqlStore[_PausedStatements], FencedPausedStore):
 
 def _row(paused: PausedWorkflow) -> dict[str, str]:
     return {"run": key(paused.run_id)}
+
+
+def _own_tokens(tokens: Sequence[str]) -> dict[str, str | None]:
+    """Return the parameters for a comparison with any of these tokens. Null equals none."""
+    return dict(itertools.zip_longest(_OWN_TOKENS, tokens))
 
 
 def _microseconds(moment: datetime.datetime) -> int:

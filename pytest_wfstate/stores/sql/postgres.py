@@ -9,16 +9,17 @@ from typing import Any, ClassVar
 
 import psycopg
 from psycopg import pq
-from sqlalchemy import ARRAY, ClauseElement, ColumnElement, Table, bindparam, func, select, text
+from sqlalchemy import ARRAY, ClauseElement, ColumnElement, Engine, Table, bindparam, func, select, text
 from sqlalchemy import column as column_of
 from sqlalchemy.dialects import postgresql
 from sqlalchemy.dialects.postgresql import psycopg as sqlalchemy_psycopg
 from sqlalchemy.engine import Dialect as Writer
 from sqlalchemy.exc import DBAPIError
+from sqlalchemy.pool import PoolProxiedConnection
 
 from pytest_wfstate.stores.sql import forks, libpq
 from pytest_wfstate.stores.sql.calls import Call
-from pytest_wfstate.stores.sql.sqlalchemy_engine import LONGEST_WAIT
+from pytest_wfstate.stores.sql.sqlalchemy_engine import LONGEST_WAIT, shown, unusable
 from pytest_wfstate.stores.sql.statements import Change, Statement, StatementResult, Transaction
 
 _BEGINS = "wfstate begins"  # in the info of a connection that begins transactions implicitly
@@ -26,8 +27,10 @@ _SETTINGS = "wfstate settings"  # in the info of a connection: what its transact
 _IF_IT_PAUSES = "wfstate settings for pauses"
 _CONFIGURED = (
     "SELECT current_setting('synchronous_commit'), current_setting('lock_timeout'), "
-    "current_setting('idle_in_transaction_session_timeout')"
+    "current_setting('idle_in_transaction_session_timeout'), "
+    "current_setting('server_encoding'), current_setting('client_encoding')"
 )
+_ENCODING = "UTF8"
 _UNDEFINED_TABLE = "42P01"
 _LONGEST_PAUSE = 5
 _CANCEL_WAIT = 5.0
@@ -66,6 +69,9 @@ class Postgres:
         text("SELECT 1 FROM pg_catalog.pg_class WHERE relname = :name AND pg_table_is_visible(oid)"), writer
     )
 
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+
     @staticmethod
     def insert_many(table: Table) -> ClauseElement:
         arrays = [bindparam(column.name, type_=ARRAY(column.type)) for column in table.columns]
@@ -83,6 +89,9 @@ class Postgres:
     def enter(self, call: Call, *, writes: bool) -> None:
         """Do nothing: the server sees to it that calls do not get in each other's way."""
 
+    def accepts(self, pooled: PoolProxiedConnection) -> bool:  # noqa: ARG002
+        return True
+
     def configure(self, transaction: Transaction) -> None:
         driver = transaction.driver
         forks.note(driver)
@@ -97,13 +106,25 @@ class Postgres:
 
     def _choose_settings(self, transaction: Transaction) -> None:
         """Choose what a transaction sets, by what the server, the user and the session are configured to."""
-        (commit, wait, pause), *_ = transaction.execute_text(_CONFIGURED).rows
-        settings = [f"SET LOCAL synchronous_commit = {'on' if commit == 'off' else commit}"]
-        if wait == "0":
-            settings.append(f"SET LOCAL lock_timeout = '{LONGEST_WAIT}s'")
+        (commit, wait, pause, server, client), *_ = transaction.execute_text(_CONFIGURED).rows
+        if {server, client} != {_ENCODING}:
+            raise unusable(
+                shown(self._engine),
+                f"its encoding is {server} and that of its connections is {client}, and only {_ENCODING} can hold "
+                f"every text: create it with ENCODING '{_ENCODING}', and leave out client_encoding",
+            )
+        # Every transaction sets all of them: behind a pooler, it may have a session that is configured otherwise.
+        settings = [
+            f"SET LOCAL synchronous_commit = '{'on' if commit == 'off' else commit}'",
+            f"SET LOCAL lock_timeout = '{f'{LONGEST_WAIT}s' if wait == '0' else wait}'",
+        ]
         # A session whose client vanished would keep its locks for ever, so the server ends it for idling.
-        pauses = [f"SET LOCAL idle_in_transaction_session_timeout = '{_LONGEST_PAUSE}s'"] if pause == "0" else []
+        longest = f"{_LONGEST_PAUSE}s" if pause == "0" else pause
+        pauses = [f"SET LOCAL idle_in_transaction_session_timeout = '{longest}'"]
         transaction.pooled.info.update({_IF_IT_PAUSES: pauses, _SETTINGS: settings})
+
+    def check(self, transaction: Transaction, *, writes: bool) -> None:
+        """Do nothing: the server has acknowledged it."""
 
     def restore(self, transaction: Transaction) -> None:
         if _BEGINS in transaction.pooled.info:
@@ -119,6 +140,10 @@ class Postgres:
     @staticmethod
     def lacks_table(error: DBAPIError) -> bool:
         return getattr(error.orig, "sqlstate", None) == _UNDEFINED_TABLE
+
+    @staticmethod
+    def is_rolled_back(error: DBAPIError) -> bool:
+        return not error.connection_invalidated  # the server itself reported it, instead of a commit
 
     def close(self) -> None:
         """Do nothing: nothing is known of the database."""

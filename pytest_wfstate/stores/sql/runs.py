@@ -74,6 +74,9 @@ class SqlRunStore(SqlStore[_RunStatements], RunStore):
     @threaded
     def update_context(self, run_task_id: str, context: Any) -> None:
         row = _run(run_task_id)
+        self._database.in_turn(row["run"], lambda: self._update_in_turn(run_task_id, row, context))
+
+    def _update_in_turn(self, run_task_id: str, row: Row, context: Any) -> None:
         while found := self._database.ask(self._sql.get_run, of(row)).rows:
             text, revision = found[0]
             state = self._parse_run(text, row)

@@ -104,6 +104,7 @@ class SqlSnapshotStore(SqlStore[_SnapshotStatements], SnapshotStore):
     @threaded
     def fork(self, source: CheckpointKey, edits: Edits = ()) -> RunId:
         source = check_key(source)
+        edits = dict(edits)
         text = self._database.ask(self._sql.get, of(_row(source))).value
         if text is None:
             raise no_source(source)

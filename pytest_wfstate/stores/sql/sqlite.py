@@ -14,17 +14,18 @@ from sqlalchemy.dialects import sqlite
 from sqlalchemy.dialects.sqlite import pysqlite
 from sqlalchemy.engine import Dialect as Writer
 from sqlalchemy.exc import DBAPIError, OperationalError
+from sqlalchemy.pool import PoolProxiedConnection
 
 from pytest_wfstate.errors import UnusableDatabase
 from pytest_wfstate.stores.sql import forks
 from pytest_wfstate.stores.sql.calls import Call, FairQueue
-from pytest_wfstate.stores.sql.sqlalchemy_engine import LONGEST_WAIT, shown
+from pytest_wfstate.stores.sql.sqlalchemy_engine import LONGEST_WAIT, shown, unusable
 from pytest_wfstate.stores.sql.sqlite_file import DEFAULT_MODE, SqliteFile
 from pytest_wfstate.stores.sql.statements import Change, Statement, StatementResult, Transaction
 
 _PAUSE = 0.005
+_PRIMARY = 0xFF  # the part of an error code that extended codes share (sqlite.org/rescode.html)
 _READY = "wfstate ready"  # in the info of a connection that is configured
-_FILE = "wfstate file"  # in the info of a connection: the file that it has open
 _BEGINS = "wfstate begins"  # in the info of one that begins transactions implicitly
 
 _writers: weakref.WeakValueDictionary[str, FairQueue] = weakref.WeakValueDictionary()  # by the path of a database
@@ -93,19 +94,29 @@ class Sqlite:
         forks.enter(call)
         self._file.check()  # before SQLite would create another one
 
+    def accepts(self, pooled: PoolProxiedConnection) -> bool:
+        return self._file.has(pooled.info)
+
     def configure(self, transaction: Transaction) -> None:
         driver, info = transaction.driver, transaction.pooled.info
-        info[_FILE] = self._file.opened(info.get(_FILE))
+        self._file.use(info)
         if driver.in_transaction:
             transaction.execute_text("ROLLBACK")
         if driver.isolation_level is not None:  # of the user's engine: each change would begin a transaction
             info[_BEGINS] = driver.isolation_level
             driver.isolation_level = None
         if _READY not in info:
+            self._file.check_beside()
+            self._check_encoding(transaction)
             transaction.execute_text("PRAGMA synchronous=FULL")
             self._longest_wait = transaction.execute_text("PRAGMA busy_timeout").value / 1000
             self._use_wal(transaction)
             info[_READY] = True
+
+    def check(self, transaction: Transaction, *, writes: bool) -> None:
+        self._file.note_log(transaction.pooled.info)
+        if writes:
+            self._file.check_change(transaction.pooled.info)
 
     def restore(self, transaction: Transaction) -> None:
         if _BEGINS in transaction.pooled.info:
@@ -118,8 +129,21 @@ class Sqlite:
     def lacks_table(error: DBAPIError) -> bool:
         return "no such table" in str(error.orig)  # it has no error code of its own
 
+    @staticmethod
+    def is_rolled_back(error: DBAPIError) -> bool:
+        # After an I/O error the commit may be in the log, and found there by the next connection.
+        return getattr(error.orig, "sqlite_errorcode", 0) & _PRIMARY == sqlite3.SQLITE_BUSY
+
     def close(self) -> None:
         self._file.forget()
+
+    def _check_encoding(self, transaction: Transaction) -> None:
+        encoding = transaction.execute_text("PRAGMA encoding").value
+        if encoding != "UTF-8":  # records are read and compared as bytes
+            raise unusable(
+                shown(self._engine),
+                f"its encoding is {encoding}, not UTF-8, and it cannot be changed: use another file",
+            )
 
     def _use_wal(self, transaction: Transaction) -> None:
         """Switch the database to WAL mode, which the file remembers.
@@ -150,6 +174,7 @@ class Sqlite:
             f"database is locked: {by} of this process is writing to {shown(self._engine)}, and this call gave up "
             f"waiting for its turn after {self._longest_wait:g} seconds. Nothing was changed"
         )
+        error.sqlite_errorcode = sqlite3.SQLITE_BUSY
         return OperationalError(None, None, error)
 
 

@@ -1,19 +1,35 @@
-"""The file of a SQLite database: private, in folders that survive a power cut, and still the one that was opened."""
+"""The file of a SQLite database: private, in folders that survive a power cut, and still the one that was opened.
+
+Whoever removes or replaces a database, or its log, leaves the connections to it as they are: they go on in files that
+have no name any more, and what they acknowledge is lost. So each connection is noted with the file that it opened, and
+a change is acknowledged only if the files are still there afterwards.
+"""
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
+from collections.abc import MutableMapping
 from pathlib import Path
+from typing import Any
 from urllib.parse import unquote, urlsplit
 
-from sqlalchemy import URL
+from sqlalchemy import URL, Engine, event
 
 from pytest_wfstate.errors import LostConnection
+from pytest_wfstate.stores.unsafe_files import hard_link, unsafe_file
 
 DEFAULT_MODE = 0o600
 FileId = tuple[int, int]
 """The device and the inode of a file."""
+Info = MutableMapping[Any, Any]
+"""What is noted about a connection, as long as it is open."""
+
+_FILE = "wfstate file"  # in the info of a connection: the file that it has open
+_LOG = "wfstate log"  # its write-ahead log: its path, and the file
+_NONE: FileId = (-1, -1)
+_BESIDE = ("-journal", "-wal", "-shm")
 
 
 class SqliteFile:
@@ -27,20 +43,37 @@ class SqliteFile:
         self._name = str(self.path)
         self._mode = mode
         self._opened: FileId | None = None
+        self._before: FileId | None = None  # what was there before the first connection
 
     def make(self) -> None:
         """Create the file and the folders above it, and flush their names to the disk.
 
         SQLite flushes the name of the file, and nothing above it. If the file exists, its folders are durable: whoever
         created it has called this. If not, another process may have created folders and died, so all are fsynced.
+
+        Raises:
+            UnsafeFile: what is there is not a regular file, or has another name too.
+
         """
-        if self.path.exists():
+        if _is_safe(self._name, _status(self._name, follow_symlinks=True)):
             return
-        self._make_folder(self.path.parent)
-        for folder in self.path.parents:
+        real = Path(os.path.realpath(self.path))  # a link may lead to a file that does not exist yet
+        self._make_folder(real.parent)
+        for folder in real.parents:
             if not _sync(folder):
                 break
-        self._make_file()
+        self._make_file(real)
+
+    def check_beside(self) -> None:
+        """Check the files beside the database, before SQLite opens them.
+
+        Raises:
+            UnsafeFile: one is not a regular file, or has another name too.
+
+        """
+        real = os.path.realpath(self._name)
+        for suffix in _BESIDE:
+            _is_safe(real + suffix, _status(real + suffix, follow_symlinks=False))
 
     def check(self) -> None:
         """Check that the file is still the one that this handle has used so far, if it has used one.
@@ -49,32 +82,62 @@ class SqliteFile:
             LostConnection: it is not.
 
         """
-        if self._opened is not None and self._found() != self._opened:
+        if self._opened is None:
+            self._before = _id(self._name)
+        elif self._found() != self._opened:
             raise self._lost("was replaced by another file")
 
-    def opened(self, before: FileId | None) -> FileId:
-        """Return which file a connection has open. `before` is what this returned for it before, if it did.
+    def has(self, connection: Info) -> bool:
+        """Whether a connection has the file open that is there now. One that nobody has noted may have any.
 
         Raises:
-            LostConnection: it is not the one that is there, or not the one that this handle has used so far.
+            LostConnection: there is no file.
 
         """
-        found = before or self._found()
-        self._opened = self._opened or self._found()
-        if found != self._opened:
+        return connection.get(_FILE) == self._found()
+
+    def use(self, connection: Info) -> None:
+        """Begin to use a connection.
+
+        Raises:
+            LostConnection: its file is not the one that this handle has used so far, or that was there before.
+
+        """
+        found: FileId = connection.get(_FILE, _NONE)
+        if found != (self._opened or self._before or found):
             raise self._lost("was replaced by another file")
-        return found
+        self._opened = found
+
+    def check_change(self, connection: Info) -> None:
+        """Check, after a change, that it was made in files that are still there.
+
+        Raises:
+            LostConnection: it was not, or they were replaced since.
+
+        """
+        if _id(self._name) != connection[_FILE]:
+            raise self._stale(f"the database file {self.path}")
+        path, log = connection.get(_LOG, ("", None))
+        if _id(path) != log:
+            raise self._stale(f"the write-ahead log {path}")
+
+    def note_log(self, connection: Info) -> None:
+        """Note which log a connection has open, once it has opened one."""
+        if _LOG not in connection:
+            path = f"{os.path.realpath(self._name)}-wal"
+            log = _id(path)
+            if log is not None:
+                connection[_LOG] = path, log
 
     def forget(self) -> None:
         """Accept whatever file is there next."""
         self._opened = None
 
     def _found(self) -> FileId:
-        try:
-            status = os.stat(self._name)
-        except FileNotFoundError:
-            raise self._lost("was removed") from None
-        return status.st_dev, status.st_ino
+        found = _id(self._name)
+        if found is None:
+            raise self._lost("was removed")
+        return found
 
     def _lost(self, what: str) -> LostConnection:
         return LostConnection(
@@ -82,6 +145,15 @@ class SqliteFile:
             "changed in the old file, which has no name any more. Put the file back, or close the store and open it "
             "again to use what is there now."
         )
+
+    def _stale(self, what: str) -> LostConnection:
+        lost = LostConnection(
+            f"{what} was removed or replaced while a store made a change. The change is not in the database that is "
+            "there now, unless its old files are put back. Do so, or close the store, open it again, and check what "
+            "is there before you retry."
+        )
+        lost.__cause__ = OSError(errno.ESTALE, os.strerror(errno.ESTALE), str(self.path))
+        return lost
 
     def _make_folder(self, folder: Path) -> None:
         if folder.is_dir():
@@ -93,16 +165,64 @@ class SqliteFile:
             return  # another process has just created it, or it is not a folder, which SQLite reports
         os.chmod(folder, self._mode | (self._mode & 0o444) >> 2)  # mkdir(2) applies the umask
 
-    def _make_file(self) -> None:
+    def _make_file(self, path: Path) -> None:
         flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | getattr(os, "O_CLOEXEC", 0)
         try:
-            descriptor = os.open(self.path, flags, stat.S_IRUSR | stat.S_IWUSR)
+            descriptor = os.open(path, flags, stat.S_IRUSR | stat.S_IWUSR)
         except OSError:
             return  # it exists by now, or SQLite says why it cannot
         try:
             os.fchmod(descriptor, self._mode)  # before anything is in it; open(2) applies the umask
         finally:
             os.close(descriptor)
+
+
+def watch(engine: Engine) -> None:
+    """Have every connection that an engine opens from now on noted with its file."""
+    if not event.contains(engine, "connect", _note_file):
+        event.listen(engine, "connect", _note_file)
+
+
+def _note_file(driver: Any, record: Any) -> None:
+    cursor = driver.cursor()
+    try:
+        cursor.row_factory = None
+        path = cursor.execute("PRAGMA database_list").fetchone()[2]
+    finally:
+        cursor.close()
+    record.info[_FILE] = _id(path) or _NONE
+
+
+def _is_safe(path: str, found: os.stat_result | None) -> bool:
+    """Whether there is a file that SQLite may open.
+
+    Raises:
+        UnsafeFile: there is something else. SQLite would wait for the other end of a pipe.
+
+    """
+    if found is None:
+        return False
+    if not stat.S_ISREG(found.st_mode):
+        raise unsafe_file(path, found.st_mode)
+    if found.st_nlink > 1:
+        raise hard_link(path, found.st_nlink)
+    return True
+
+
+def _id(path: str) -> FileId | None:
+    """Return which file is at a path, if there is one."""
+    try:
+        found = os.stat(path)
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    return found.st_dev, found.st_ino
+
+
+def _status(path: str, *, follow_symlinks: bool) -> os.stat_result | None:
+    try:
+        return os.stat(path, follow_symlinks=follow_symlinks)
+    except (FileNotFoundError, NotADirectoryError):
+        return None
 
 
 def check_mode(mode: object) -> int:

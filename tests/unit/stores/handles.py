@@ -40,7 +40,7 @@ class Home:
     def has_marker(self, run_id: str) -> bool:
         """Look behind the contract, which does not show the marker of a run that is paused as well."""
         if self.backend == "memory":
-            return run_id in self.memory._inflight
+            return run_id in self.memory._runs and self.memory._runs[run_id].claim is not None
         if self.backend == "file":
             return (self.path / "store" / f"{run_id}.inflight").exists()
         with closing(sqlite3.connect(self.path / "state.db")) as database:

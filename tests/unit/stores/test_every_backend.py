@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from pytest_wfstate import PausedWorkflow, WorkflowExecutionState, as_sync, samples
+from pytest_wfstate import NotFound, as_sync, samples
 from pytest_wfstate.faults.frozen_clock import FrozenClock
 from tests.unit.stores.handles import EVERY_BACKEND, Home
 
@@ -78,33 +78,14 @@ def test_edits_of_a_fork_may_be_an_iterator(backend: str, tmp_path: Path) -> Non
         assert store.latest("wf", run_id).values == {"a": 2}
 
 
-UPSTREAM_RUN = """{"run_task_id":"run-1","agent_id":"agent-1","thread_id":"thread-1","user_id":"user-1",\
-"definition":{"version":2,"steps":[{"kind":{"tool":"mail","type":"external_tool_call"},"id":"a","label":null},\
-{"id":"b","label":"B","kind":{"type":"wait_for_event","event":"paid"},"retry":{"max":3}},"free text"],\
-"checkpoint":{"type":"internal"}},"input":{},"context":{},\
-"created_at":"2026-01-02T03:04:05.678901234Z","updated_at":"2026-01-02T03:04:05.000000001Z"}"""
+def test_edits_of_a_fork_are_read_before_the_store_is(backend: str, tmp_path: Path) -> None:
+    """An iterator may take its time, fail, or use the store itself: none of that may happen under a lock."""
+    read = []
 
+    def edits() -> Iterator[tuple[str, int]]:
+        read.append(backend)
+        yield "a", 2
 
-def test_a_run_of_the_framework_is_given_back_byte_for_byte(backend: str, tmp_path: Path) -> None:
-    home = Home(backend, "RunStore", tmp_path)
-    with as_sync(home.open()) as store:
-        store.create_run(WorkflowExecutionState.from_json(UPSTREAM_RUN, "upstream"))
-
-        assert store.get_run("run-1").to_json() == UPSTREAM_RUN
-
-
-UPSTREAM_PAUSED = """{"run_id":"run-1","workflow":{"start":"gate","id":"wf","stages":[{"id":"gate","step":\
-{"type":"human_input","form":[1.5]},"timeout_ms":null},{"stage":"of another kind"}],"max_iterations":"unlimited",\
-"edges":{"gate":["pay"]},"name":7},"paused_stage_id":"gate","prompt":"approve?","fields":[],"output_key":"approval",\
-"wf_state":{},"stage_results":[],"completed_stage_ids":[],"iterations":1,"prior_duration_ms":0.5,\
-"created_at":"2026-01-02T03:04:05.123456789Z"}"""
-
-
-def test_a_workflow_of_the_framework_is_given_back_byte_for_byte(backend: str, tmp_path: Path) -> None:
-    with Home(backend, "PausedStore", tmp_path).open() as store:
-        store.save(PausedWorkflow.from_json(UPSTREAM_PAUSED, "upstream"))
-
-        assert store.load("run-1").to_json() == UPSTREAM_PAUSED
-        assert store.claim("run-1").to_json() == UPSTREAM_PAUSED
-        assert store.recover_orphaned() == 1
-        assert store.load("run-1").to_json() == UPSTREAM_PAUSED
+    with as_sync(Home(backend, "SnapshotStore", tmp_path).open()) as store, pytest.raises(NotFound):
+        store.fork(samples.key("missing"), edits())
+    assert read == [backend]

@@ -71,7 +71,7 @@ class TestComplete:
     def test_with_its_token_a_restarted_worker_does_not_drop_the_claim_of_the_one_that_took_over(
         self, store: MemoryPausedStore, other: MemoryPausedStore
     ) -> None:
-        """Issue 14, number 8: the first worker stalls, the second takes over, the first restarts and completes."""
+        """The first worker stalls, the second takes over, the first restarts and completes."""
         token = store.token("run-1")
         other.recover_orphaned()
         other.claim("run-1")

@@ -100,11 +100,12 @@ RUNS = Kind(
 )
 
 MARKER = ".wfstate"
+GATE = ".wfstate.gate"
 KINDS = [EFFECTS, PAUSED, RESUME, SNAPSHOTS, RUNS]
 JOURNALS = [EFFECTS, SNAPSHOTS, RUNS]
 WHOLE_FILES = [PAUSED, RESUME]
 
 
 def contents(home: Path) -> dict[str, bytes]:
-    """Read every file of a store but its marker."""
-    return {path.name: path.read_bytes() for path in home.iterdir() if path.name != MARKER}
+    """Read every file of a store but its marker and its gate."""
+    return {path.name: path.read_bytes() for path in home.iterdir() if path.name not in (MARKER, GATE)}

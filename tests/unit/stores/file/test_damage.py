@@ -198,7 +198,8 @@ def test_the_record_of_another_run_is_corrupt(tmp_path: Path) -> None:
         store.load("a")
 
 
-FOREIGN = [b"\xff", b"A", b"a b", b"%00", b"backup~"]
+FOREIGN = [b"\xff", b"\xc3\xa4\xff"]
+DAMAGED = ["A", "a b", "%00", "backup~"]  # names that the store which the contract comes from gives to such ids
 HIDDEN = [b".hidden", b""]
 
 
@@ -222,6 +223,21 @@ def test_files_of_others_are_neither_listed_nor_recovered_and_warned_of_once(nam
     assert store.list() == ["b"]
 
     assert contents(tmp_path) == before
+
+
+@pytest.mark.parametrize("name", DAMAGED)
+def test_a_file_that_an_id_leads_to_is_a_damaged_record_of_it(name: str, tmp_path: Path) -> None:
+    store = beside_others(tmp_path, name.encode())
+    before = contents(tmp_path)
+
+    assert store.list() == sorted([name, "b"])
+    with pytest.raises(CorruptRecord, match="It was left unchanged") as error:
+        store.load(name)
+    assert error.value.where == str(tmp_path / f"{name}.json")
+    assert contents(tmp_path) == before
+    assert (store.recover_orphaned(), store.list()) == (0, sorted([name, "b"]))
+    store.remove(name)
+    assert (store.list(), list(contents(tmp_path))) == (["b"], ["b.json"])
 
 
 @pytest.mark.parametrize("name", HIDDEN)

@@ -1,7 +1,8 @@
 """Exceptions that a signal raises: wherever they hit, no lock and no descriptor is left behind.
 
 A signal handler runs between two instructions of Python. So a trace function raises at every line of the code that
-locks, and where the lock is taken and released at every instruction, one after the other.
+locks, and where the lock is taken and released at every instruction, one after the other: once for each place that the
+function is called from.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import contextlib
 import fcntl
 import os
 import sys
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import FrameType
@@ -19,7 +21,8 @@ import pytest
 
 from pytest_wfstate import FilePausedStore, samples
 from pytest_wfstate.stores.file import descriptors as descriptors_module
-from tests.unit.stores.file.kinds import EFFECTS, PAUSED, RUNS, SNAPSHOTS, Kind
+from tests.unit.stores.file.kinds import EFFECTS, GATE, PAUSED, RUNS, SNAPSHOTS, Kind
+from tests.unit.stores.file.lockers import is_free
 
 FILE_STORES = str(Path(descriptors_module.__file__).parent)
 # Its lock is entered and left in C, between which CPython does not look for signals; a trace function would.
@@ -32,10 +35,10 @@ class Interrupted(BaseException):
 
 
 class Interrupting:
-    """Raises at the n-th line, or instruction, of the code that locks."""
+    """Raises at the first line, or instruction, of the code that locks at which it has not raised before."""
 
-    def __init__(self, n: int, *, instructions: bool) -> None:
-        self.left = n
+    def __init__(self, before: set[Any], *, instructions: bool) -> None:
+        self.before = before
         self.instructions = instructions
         self.where = ""
 
@@ -48,8 +51,11 @@ class Interrupting:
             return None
         frame.f_trace_opcodes = self.instructions
         if event in ("line", "call", "opcode"):
-            self.left -= 1
-            if self.left < 0:
+            caller = frame.f_back
+            assert caller is not None
+            place = event, frame.f_code, frame.f_lasti, caller.f_code, caller.f_lasti
+            if place not in self.before:
+                self.before.add(place)
                 self.where = f"{Path(file).name}:{frame.f_lineno} ({event})"
                 raise Interrupted
         return self
@@ -60,29 +66,19 @@ def interrupted(act: Callable[[], Any], *, instructions: bool) -> Iterator[tuple
 
     Yield the place and the error, which keeps every frame alive, as pytest and a debugger do.
     """
-    for n in range(1_000_000):
-        tracer, before = Interrupting(n, instructions=instructions), sys.gettrace()
+    places: set[Any] = set()
+    while True:
+        tracer, before = Interrupting(places, instructions=instructions), sys.gettrace()
         sys.settrace(tracer)
         try:
             act()
         except Interrupted as error:
             yield tracer.where, error
         else:
-            assert n > 20, "the code that locks was not traced"
+            assert len(places) > 20, "the code that locks was not traced"
             return
         finally:
             sys.settrace(before)
-
-
-def is_free(home: Path) -> bool:
-    fd = os.open(home, os.O_RDONLY)
-    try:
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    finally:
-        os.close(fd)
-    return True
 
 
 def descriptors() -> int:
@@ -114,12 +110,19 @@ def test_a_call_that_is_interrupted_anywhere_leaves_no_lock(call: str, instructi
     kind, act = CALLS[call]
     store = kind.open(tmp_path, "process")
     kind.change(store, "a", 1)
-    opened = descriptors()
+    (tmp_path / GATE).touch()
+    opened, written = descriptors(), (tmp_path / kind.file).read_bytes()
     leaks, places = [], 0
 
     for where, _error in interrupted(lambda: act(store), instructions=instructions):
         places += 1
-        if not is_free(tmp_path) or descriptors() != opened or not another_thread_can_fork():
+        (tmp_path / kind.file).write_bytes(written)  # or a journal would grow, and take longer to read each time
+        if (
+            not is_free(tmp_path)
+            or not is_free(tmp_path / GATE)
+            or descriptors() != opened
+            or not another_thread_can_fork()
+        ):
             leaks.append(where)
             break
 
@@ -128,6 +131,36 @@ def test_a_call_that_is_interrupted_anywhere_leaves_no_lock(call: str, instructi
     assert not any(descriptors_module._open_now.values())
     kind.change(store, "a", 7)
     assert 7 in kind.items(kind.load(store, "a"))
+
+
+@pytest.mark.parametrize("instructions", [False, True], ids=["lines", "instructions"])
+def test_a_call_that_is_interrupted_while_it_waits_leaves_no_lock(
+    instructions: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It waits once, and then the other holder leaves."""
+    store = PAUSED.open(tmp_path, "process")
+    PAUSED.change(store, "a", 1)
+    others: list[int] = []
+    monkeypatch.setattr(time, "sleep", lambda _: os.close(others.pop()))
+
+    def save() -> None:
+        others.append(os.open(tmp_path, os.O_RDONLY))
+        fcntl.flock(others[0], fcntl.LOCK_SH)
+        store.save(samples.paused("a"))
+
+    opened, leaks, places = descriptors(), [], 0
+    for where, _error in interrupted(save, instructions=instructions):
+        places += 1
+        while others:
+            os.close(others.pop())
+        is_held = not is_free(tmp_path) or ((tmp_path / GATE).exists() and not is_free(tmp_path / GATE))
+        if is_held or descriptors() != opened or not another_thread_can_fork():
+            leaks.append(where)
+            break
+
+    assert leaks == []
+    assert places > 50
+    assert (tmp_path / GATE).exists()
 
 
 @pytest.mark.parametrize("call", CALLS)
@@ -161,12 +194,12 @@ def test_a_signal_handler_may_use_the_store_in_the_middle_of_a_call(call: str, t
 
 
 def test_a_claim_that_is_interrupted_does_not_free_the_claim_of_another_worker(tmp_path: Path) -> None:
-    mistaken = []
+    mistaken, places = [], set[Any]()
     for number in range(1_000):
         home = tmp_path / str(number)
         first, second = FilePausedStore(home, "process"), FilePausedStore(home, "process")
         first.save(samples.paused("a"))
-        tracer, before = Interrupting(number, instructions=False), sys.gettrace()
+        tracer, before = Interrupting(places, instructions=False), sys.gettrace()
         sys.settrace(tracer)
         try:
             first.claim("a")

@@ -5,11 +5,8 @@ import fcntl
 import math
 import os
 import re
-import subprocess
-import sys
-import threading
+import shutil
 import time
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -20,34 +17,17 @@ from pytest_wfstate import CannotLock, FilePausedStore, LockTimeout, WfstateErro
 from pytest_wfstate.stores.file import lock as lock_module
 from pytest_wfstate.stores.file import lock_holders
 from pytest_wfstate.stores.file.lock import Kind, locked
+from tests.unit.stores.file.kinds import GATE
 from tests.unit.stores.file.kinds import KINDS as STORES
 from tests.unit.stores.file.kinds import Kind as StoreKind
+from tests.unit.stores.file.lockers import FORK, Program, can_lock, is_free
 
 KINDS = [Kind.EXCLUSIVE, Kind.SHARED]
-
-PREAMBLE = """
-import fcntl, os, signal, sys, threading
-from pathlib import Path
-from pytest_wfstate.stores.file import descriptors
-from pytest_wfstate.stores.file.lock import Kind, locked
-home = Path(sys.argv[1])
-"""
 
 HOLD = """
 with locked(home, Kind[sys.argv[2]]):
     print("held", flush=True)
     sys.stdin.read()
-"""
-
-# The child runs until stdin ends; `ready` means that it runs its own code, after the hooks of the fork.
-FORK = """
-def fork_child():
-    ready, signal_ = os.pipe()
-    if os.fork() == 0:
-        os.write(signal_, b"x")
-        sys.stdin.read()
-        os._exit(0)
-    os.read(ready, 1)
 """
 
 DIE_WITH_A_CHILD = """
@@ -100,53 +80,6 @@ if child == 0:
     os._exit(7)
 print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
 """
-
-
-class Program:
-    """Another process, on the folder `home`, that ends when its stdin does."""
-
-    def __init__(self, code: str, home: Path, *args: str) -> None:
-        self.process = subprocess.Popen(
-            [sys.executable, "-c", PREAMBLE + code, str(home), *args],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-
-    def says(self) -> str:
-        assert self.process.stdout is not None
-        return self.process.stdout.readline().strip()
-
-    def end(self) -> None:
-        self.process.kill()
-        self.process.communicate()
-
-
-@pytest.fixture
-def programs() -> Iterator[list[Program]]:
-    started: list[Program] = []
-    yield started
-    for program in started:
-        program.end()
-
-
-def is_free(home: Path) -> bool:
-    fd = os.open(home, os.O_RDONLY)
-    try:
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    finally:
-        os.close(fd)
-    return True
-
-
-def can_lock(home: Path, kind: Kind) -> bool:
-    try:
-        with locked(home, kind, wait=0):
-            return True
-    except LockTimeout:
-        return False
 
 
 EXCLUSION = pytest.mark.parametrize(
@@ -237,30 +170,40 @@ def test_a_child_that_leaves_the_block_it_was_forked_in_closes_nothing(tmp_path:
     assert programs[0].says() == "7"
 
 
-def test_a_waiter_for_a_replaced_folder_locks_the_new_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("moment", ["before it opens the gate", "behind the gate"])
+def test_a_waiter_for_a_replaced_folder_locks_the_new_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, moment: str
+) -> None:
     home = tmp_path / "home"
     home.mkdir()
-    waits, real = threading.Event(), fcntl.flock
+    holder, real = os.open(home, os.O_RDONLY), fcntl.flock
+    real(holder, fcntl.LOCK_EX)
+    left = []
+
+    def meanwhile(*_: Any) -> None:
+        monkeypatch.undo()
+        left.extend(os.listdir(home))
+        shutil.rmtree(home)
+        home.mkdir()
+        os.close(holder)
 
     def flock(fd: int, how: int) -> None:
         try:
             real(fd, how)
         except BlockingIOError:
-            waits.set()
+            meanwhile()
             raise
 
-    def wait() -> bool:
-        with locked(home, Kind.EXCLUSIVE) as fd:
-            return fd is not None and os.path.samestat(os.fstat(fd), home.stat()) and not is_free(home)
+    if moment == "behind the gate":
+        monkeypatch.setattr(time, "sleep", meanwhile)
+    else:
+        monkeypatch.setattr(fcntl, "flock", flock)
 
-    with ThreadPoolExecutor(1) as other:
-        with locked(home, Kind.EXCLUSIVE):
-            monkeypatch.setattr(fcntl, "flock", flock)
-            waiter = other.submit(wait)
-            assert waits.wait(10)
-            home.rmdir()
-            home.mkdir()
-        assert waiter.result() is True
+    with locked(home, Kind.EXCLUSIVE) as fd:
+        assert fd is not None
+        assert os.path.samestat(os.fstat(fd), home.stat())
+        assert not is_free(home)
+    assert left == ([GATE] if moment == "behind the gate" else [])
 
 
 def test_a_missing_folder_has_no_descriptor(tmp_path: Path) -> None:
@@ -277,7 +220,7 @@ def test_a_folder_that_is_removed_while_somebody_waits_has_no_descriptor(
     fcntl.flock(holder, fcntl.LOCK_EX)
 
     def meanwhile(_: float) -> None:
-        home.rmdir()
+        shutil.rmtree(home)
         os.close(holder)
 
     monkeypatch.setattr(time, "sleep", meanwhile)

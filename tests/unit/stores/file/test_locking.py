@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -51,6 +51,18 @@ def test_a_change_waits_for_all_other_readers_and_writers(tmp_path: Path, kind: 
         act(store)
 
     assert contents(tmp_path) == before
+
+
+def test_a_fork_reads_its_edits_without_the_lock(tmp_path: Path) -> None:
+    store, other = open_with_item(SNAPSHOTS, tmp_path), SNAPSHOTS.open(tmp_path)
+
+    def edits() -> Iterator[tuple[str, int]]:
+        SNAPSHOTS.change(other, "b", 1)
+        yield "edited", 1
+
+    run_id = store.fork(samples.key("a", 1), edits())
+
+    assert store.latest("wf", run_id).values["edited"] == 1
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=str)

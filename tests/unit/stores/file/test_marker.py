@@ -77,19 +77,70 @@ def test_a_marker_that_cannot_be_read_is_reported(kind: Kind, act: Callable[[Any
     assert error.value.where == str(tmp_path / MARKER)
 
 
+TORN: dict[str, Callable[[bytes], bytes | None]] = {
+    "none": lambda _: None,
+    "empty": lambda _: b"",
+    "short": lambda marker: marker[:15],
+    "almost whole": lambda marker: marker[:-2],
+    "zeros": lambda marker: bytes(len(marker)),
+    "short, then zeros": lambda marker: marker[:15].ljust(len(marker), b"\0"),
+}
+
+
 @each
-@pytest.mark.parametrize("torn", [None, b"", b'{"contract":"pa', bytes(38)], ids=["none", "empty", "short", "zeros"])
-def test_a_folder_without_a_marker_is_accepted_and_gets_one(kind: Kind, torn: bytes | None, tmp_path: Path) -> None:
+@pytest.mark.parametrize("torn", TORN.values(), ids=list(TORN))
+def test_a_folder_without_a_marker_is_accepted_and_gets_one(
+    kind: Kind, torn: Callable[[bytes], bytes | None], tmp_path: Path
+) -> None:
     kind.change(kind.open(tmp_path), "a", 1)
+    marker = (tmp_path / MARKER).read_bytes()
     (tmp_path / MARKER).unlink()
-    if torn is not None:
-        (tmp_path / MARKER).write_bytes(torn)
+    left = torn(marker)
+    if left is not None:
+        (tmp_path / MARKER).write_bytes(left)
     store = kind.open(tmp_path)
 
     assert kind.items(kind.load(store, "a")) == [1]
     kind.change(store, "b", 2)
 
-    assert json.loads((tmp_path / MARKER).read_text())["contract"] == kind.name
+    assert (tmp_path / MARKER).read_bytes() == marker
+
+
+@each_call
+def test_a_marker_without_its_line_break_is_read(kind: Kind, act: Callable[[Any], Any], tmp_path: Path) -> None:
+    """An editor may have saved it so."""
+    other = {mine.name: theirs for mine, theirs in OTHERS}[kind.name]
+    other.change(other.open(tmp_path), "b", 1)
+    marker = (tmp_path / MARKER).read_bytes().rstrip(b"\n")
+    (tmp_path / MARKER).write_bytes(marker)
+
+    with pytest.raises(WrongContract):
+        act(kind.open(tmp_path))
+    other.change(other.open(tmp_path), "c", 1)
+
+    assert (tmp_path / MARKER).read_bytes() == marker
+
+
+def test_a_newer_marker_without_its_line_break_is_read(tmp_path: Path) -> None:
+    (tmp_path / MARKER).write_text('{"contract":"paused","format":2}')
+
+    with pytest.raises(NewerSchema):
+        PAUSED.change(PAUSED.open(tmp_path), "a", 1)
+
+
+OTHERS_TORN = [b'{"contract":"effe', b'{"contract":"runs","format":1', b"\0\0x\0", b"notes", b" "]
+
+
+@pytest.mark.parametrize("left", OTHERS_TORN)
+def test_what_no_crash_leaves_of_its_marker_is_reported_and_kept(left: bytes, tmp_path: Path) -> None:
+    (tmp_path / MARKER).write_bytes(left)
+
+    with pytest.raises(CorruptRecord, match="it should say what the folder holds"):
+        PAUSED.load(PAUSED.open(tmp_path), "a")
+    with pytest.raises(CorruptRecord, match="it should say what the folder holds"):
+        PAUSED.change(PAUSED.open(tmp_path), "a", 1)
+
+    assert (tmp_path / MARKER).read_bytes() == left
 
 
 @each

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import datetime
+import errno
 import json
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,8 +13,10 @@ from typing import Any
 import pytest
 
 from pytest_wfstate import (
+    CorruptRecord,
     Crash,
     Disk,
+    FakeDisk,
     FileEffectStore,
     FilePausedStore,
     FileResumeStore,
@@ -329,6 +333,270 @@ def test_a_name_with_a_separator_is_not_followed(run: str, tmp_path: Path) -> No
     assert (home / "sub" / "run.json").exists()
 
 
+DAMAGE: dict[str, Callable[[Path], Any]] = {
+    "torn": lambda path: path.write_text(path.read_text()[:40]),
+    "empty": lambda path: path.write_text(""),
+    "zeros": lambda path: path.write_bytes(bytes(200)),
+    "garbage": lambda path: path.write_bytes(b"\xff\x00 no JSON"),
+    "no id": lambda path: path.write_text("{}"),
+    "not an object": lambda path: path.write_text("[1]"),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGE.values(), ids=list(DAMAGE))
+class TestADamagedFileOfASeed:
+    def test_of_a_paused_run_does_not_vanish(self, damage: Callable[[Path], Any], run_id: str, tmp_path: Path) -> None:
+        as_seed(tmp_path, run_id)
+        damage(tmp_path / f"{run_id}.json")
+        before = contents(tmp_path)
+        store = FilePausedStore(tmp_path)
+
+        assert store.list() == [run_id]
+        with pytest.raises(CorruptRecord) as error:
+            store.load(run_id)
+        assert error.value.where == str(tmp_path / f"{run_id}.json")
+        assert contents(tmp_path) == before
+        with pytest.raises(CorruptRecord):
+            store.claim(run_id)
+        assert store.list() == [run_id]
+        with pytest.raises(CorruptRecord):
+            FilePausedStore(tmp_path).load(run_id)
+
+    @pytest.mark.parametrize("heal", ["save", "remove"])
+    def test_of_a_paused_run_is_healed(
+        self, damage: Callable[[Path], Any], run_id: str, heal: str, tmp_path: Path
+    ) -> None:
+        as_seed(tmp_path, run_id)
+        damage(tmp_path / f"{run_id}.json")
+        store = FilePausedStore(tmp_path)
+
+        if heal == "save":
+            store.save(samples.paused(run_id))
+        else:
+            store.remove(run_id)
+
+        healed = samples.paused(run_id) if heal == "save" else None
+        assert (store.load(run_id), store.list()) == (healed, [run_id] if healed else [])
+        assert len(contents(tmp_path)) == len(store.list())
+
+    def test_of_a_claimed_run_is_recovered(self, damage: Callable[[Path], Any], run_id: str, tmp_path: Path) -> None:
+        as_seed(tmp_path, run_id, ".inflight")
+        damage(tmp_path / f"{run_id}.inflight")
+        store = FilePausedStore(tmp_path)
+
+        assert (store.list(), store.recover_orphaned(), store.list()) == ([], 1, [run_id])
+        with pytest.raises(CorruptRecord):
+            store.load(run_id)
+
+    def test_of_a_resume_point_is_reported_and_healed(
+        self, damage: Callable[[Path], Any], run_id: str, tmp_path: Path
+    ) -> None:
+        path = tmp_path / f"{run_id}.json"
+        path.write_text(RESUME.replace("run-1", run_id))
+        damage(path)
+        store = FileResumeStore(tmp_path)
+
+        with pytest.raises(CorruptRecord):
+            store.load(run_id)
+        store.save(samples.resume_point(run_id))
+        assert store.load(run_id) == samples.resume_point(run_id)
+        store.delete(run_id)
+        assert (store.load(run_id), contents(tmp_path)) == (None, {})
+
+    @pytest.mark.parametrize("task_id", ["a.b", "Task 1", "größe!", "ⓐ ka"])
+    @pytest.mark.parametrize("heal", ["save", "delete"])
+    def test_of_a_task_is_reported_and_healed(
+        self, damage: Callable[[Path], Any], task_id: str, heal: str, tmp_path: Path
+    ) -> None:
+        path = tmp_path / (task_id.translate(str.maketrans(".! ", "___")) + ".json")
+        path.write_text(CHECKPOINT.replace("task-a", task_id))
+        damage(path)
+        store = as_sync(FileEffectStore(tmp_path))
+        before = contents(tmp_path)
+
+        with pytest.raises(CorruptRecord):
+            store.load_checkpoint(task_id)
+        with pytest.raises(CorruptRecord):  # the effect may be in it
+            store.mark_step_complete(task_id, "use-1", samples.effect("use-1"))
+        assert contents(tmp_path) == before
+        if heal == "save":
+            store.save_checkpoint(samples.checkpoint(task_id))
+        else:
+            store.delete_checkpoint(task_id)
+
+        healed = samples.checkpoint(task_id) if heal == "save" else None
+        assert as_sync(FileEffectStore(tmp_path)).load_checkpoint(task_id) == healed
+
+
+@pytest.mark.parametrize("open_", [FilePausedStore, FileResumeStore], ids=["paused", "resume"])
+def test_a_file_of_a_seed_that_cannot_be_read_is_reported(
+    open_: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    as_seed(tmp_path, "Run-1")
+    store, real = open_(tmp_path), os.open
+
+    def open_file(path: Any, *args: Any) -> int:
+        if Path(path).name == "Run-1.json":
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
+        return real(path, *args)
+
+    monkeypatch.setattr(os, "open", open_file)
+
+    with pytest.raises(PermissionError):
+        store.load("Run-1")
+    if isinstance(store, FilePausedStore):
+        assert store.list() == ["Run-1"]
+    assert list(contents(tmp_path)) == ["Run-1.json"]
+
+
+def test_a_damaged_journal_of_ours_is_not_taken_for_the_file_of_another_task(tmp_path: Path) -> None:
+    store = as_sync(FileEffectStore(tmp_path))
+    store.save_checkpoint(samples.checkpoint("a_b"))
+    path = tmp_path / "a_b.json"
+    path.write_bytes(path.read_bytes()[:-20])
+
+    assert store.load_checkpoint("a.b") is None
+    store.delete_checkpoint("a.b")
+    with pytest.raises(CorruptRecord):
+        as_sync(FileEffectStore(tmp_path)).load_checkpoint("a_b")
+
+
+def test_a_damaged_file_is_not_that_of_an_id_in_other_case(fake_disk: FakeDisk) -> None:
+    fake_disk.ignore_case()
+    store = FilePausedStore(fake_disk.home / "store")
+    store.save(samples.paused("run-1"))
+    (fake_disk.home / "store" / "run-1.json").write_text("{")
+
+    assert store.load("Run-1") is None
+    store.remove("Run-1")
+    assert store.list() == ["run-1"]
+
+
+class TestAnIdThatLooksLikeOneOfOurNames:
+    """The file of a seed's run `%52un` has the name that the run `Run` has here."""
+
+    @pytest.fixture
+    def store(self, tmp_path: Path) -> FilePausedStore:
+        as_seed(tmp_path, "%52un")
+        return FilePausedStore(tmp_path)
+
+    def test_is_loaded_where_it_is(self, store: FilePausedStore) -> None:
+        run = store.load("%52un")
+
+        assert run is not None
+        assert (run.run_id, store.list()) == ("%52un", ["%52un"])
+        assert (store.load("Run"), store.claim("Run")) == (None, None)
+
+    @pytest.mark.parametrize("act", ["save", "remove", "complete", "claim", "renew"])
+    def test_is_not_touched_by_changes_of_the_other(self, store: FilePausedStore, act: str) -> None:
+        calls: dict[str, Callable[[], Any]] = {
+            "save": lambda: store.save(samples.paused("Run")),
+            "remove": lambda: store.remove("Run"),
+            "complete": lambda: store.complete("Run"),
+            "claim": lambda: store.claim("Run"),
+            "renew": lambda: store.renew("Run", token="x"),
+        }
+        calls[act]()
+
+        assert store.list() == (["%52un", "Run"] if act == "save" else ["%52un"])
+        run = store.claim("%52un")
+        assert run is not None
+        assert run.run_id == "%52un"
+
+    def test_is_changed_under_a_name_of_its_own(self, store: FilePausedStore) -> None:
+        assert (store.list(), store.claim("%52un") is None, store.list()) == (["%52un"], False, [])
+        store.save(samples.paused("Run"))
+        assert (store.recover_orphaned(), store.list()) == (1, ["%52un", "Run"])
+
+    def test_is_told_from_a_seeds_run_of_the_other_id(self, store: FilePausedStore, tmp_path: Path) -> None:
+        as_seed(tmp_path, "Run")
+
+        assert [store.load(run).run_id for run in ("Run", "%52un")] == ["Run", "%52un"]  # type: ignore[union-attr]
+        assert [store.claim(run).run_id for run in ("Run", "%52un")] == ["Run", "%52un"]  # type: ignore[union-attr]
+
+    @pytest.mark.parametrize("theirs", [".json", ".inflight"])
+    def test_is_recovered_beside_the_other(self, theirs: str, tmp_path: Path) -> None:
+        store = FilePausedStore(tmp_path)
+        store.save(samples.paused("Run"))
+        if theirs == ".json":
+            store.claim("Run")
+        as_seed(tmp_path, "%52un", theirs)
+
+        store.recover_orphaned()
+
+        assert store.list() == ["%52un", "Run"]
+        assert [store.load(run).run_id for run in store.list()] == ["%52un", "Run"]  # type: ignore[union-attr]
+
+    def test_is_a_resume_point_like_any_other(self, tmp_path: Path) -> None:
+        (tmp_path / "%52un.json").write_text(RESUME.replace("run-1", "%52un"))
+        store = FileResumeStore(tmp_path)
+
+        assert (store.load("%52un"), store.load("Run")) == (samples.resume_point("%52un"), None)
+        store.save(samples.resume_point("Run"))
+        store.delete("Run")
+        assert store.load("%52un") == samples.resume_point("%52un")
+
+    def test_is_listed_if_it_looks_shortened(self, tmp_path: Path) -> None:
+        run_id = "a" * 100 + "~" + "0" * 64
+        as_seed(tmp_path, run_id)
+        store = FilePausedStore(tmp_path)
+
+        assert store.list() == [run_id]
+        assert store.claim(run_id) is not None
+
+
+# What `char::is_alphanumeric` keeps: Alphabetic (letters, vowel signs, circled letters) and the numbers.
+RUST_NAMES = {
+    "हिन्दी": "हिन_दी",
+    "ⓐ.1": "ⓐ_1",
+    "தமிழ்": "தமிழ_",
+    "🅰 x": "🅰_x",
+    "🚀x": "_x",
+    "x²Ⅷ½": "x²Ⅷ½",
+    "ไทยที่": "ไทยที_",
+    "ကြည့်ပါ": "ကြည__ပါ",
+    "a\u2013b…c™d€e": "a_b_c_d_e",
+    "हिन्दी ุ े ैौ": "हिन_दी_ุ_े_ैौ",
+}
+
+
+@pytest.mark.parametrize(("task_id", "name"), RUST_NAMES.items())
+def test_a_task_is_found_whatever_letters_the_seed_keeps(task_id: str, name: str, tmp_path: Path) -> None:
+    (tmp_path / f"{name}.json").write_text(CHECKPOINT.replace("task-a", task_id))
+    store = as_sync(FileEffectStore(tmp_path))
+
+    assert store.load_checkpoint(task_id).step_index == 2
+    store.mark_step_complete(task_id, "use-3", samples.effect("use-3"))
+
+    assert as_sync(FileEffectStore(tmp_path)).load_checkpoint(task_id).step_index == 3
+    assert only_our_names(tmp_path)
+
+
+class TestAReadOnlyFolder:
+    @pytest.fixture
+    def home(self, fake_disk: FakeDisk) -> Path:
+        as_seed(fake_disk.home, "Run-1")
+        as_seed(fake_disk.home, "%52un")
+        as_seed(fake_disk.home, "Torn")
+        (fake_disk.home / "Torn.json").write_text("{")
+        fake_disk.read_only(fake_disk.home)
+        return fake_disk.home
+
+    def test_of_paused_runs_is_read(self, home: Path) -> None:
+        store = FilePausedStore(home, mode=0o640)
+
+        assert store.list() == ["%52un", "Run-1", "Torn"]
+        assert [store.load(run) is None for run in ("Run-1", "%52un", "Run")] == [False, False, True]
+        with pytest.raises(CorruptRecord):
+            store.load("Torn")
+
+    def test_of_tasks_is_read(self, fake_disk: FakeDisk) -> None:
+        (fake_disk.home / "ⓐ_.json").write_text(CHECKPOINT.replace("task-a", "ⓐ!"))
+        fake_disk.read_only(fake_disk.home)
+
+        assert as_sync(FileEffectStore(fake_disk.home)).load_checkpoint("ⓐ!").step_index == 2
+
+
 SANITIZED = {"proj/task.1 final": "proj_task_1_final", "Task": "Task", "größe!": "größe_", "a.b": "a_b"}
 
 
@@ -433,3 +701,19 @@ def test_a_crash_while_a_task_gets_our_name_loses_nothing(crash: Crash, act: str
         assert as_sync(FileEffectStore(disk.home)).load_checkpoint("Task.1") is None
 
     crash.explore(workload, check, setup=setup, model=model)
+
+
+def test_a_crash_while_a_task_is_deleted_does_not_leave_only_the_damaged_file_of_its_name(crash: Crash) -> None:
+    def setup(home: Path) -> None:
+        as_sync(FileEffectStore(home)).save_checkpoint(samples.checkpoint("Task.1"))
+        (home / "Task_1.json").write_text("{")
+
+    def workload(home: Path) -> None:
+        as_sync(FileEffectStore(home)).delete_checkpoint("Task.1")
+        crash.ack("deleted")
+
+    def check(disk: Disk) -> None:
+        task = as_sync(FileEffectStore(disk.home)).load_checkpoint("Task.1")
+        assert task is None if disk.acked else task in (None, samples.checkpoint("Task.1"))
+
+    crash.explore(workload, check, setup=setup, model="posix")

@@ -6,15 +6,13 @@ Of the three async stores, the snapshots are awaited. The others are called with
 
 from __future__ import annotations
 
-import uuid
-from collections.abc import Iterator
+import math
 from pathlib import Path
 from typing import Any, ClassVar
 
 import pytest
 
 from pytest_wfstate import (
-    Crash,
     FileEffectStore,
     FilePausedStore,
     FileResumeStore,
@@ -22,26 +20,14 @@ from pytest_wfstate import (
     FileSnapshotStore,
     as_sync,
 )
-from pytest_wfstate.faults.bounds import Bounds
-from pytest_wfstate.labs.lab import Settings
 from pytest_wfstate.stores.file import journal
 from pytest_wfstate.suites import EffectSuite, PausedSuite, ResumeSuite, RunSuite, SnapshotSuite
-
-
-@pytest.fixture
-def _wfstate_crash(request: pytest.FixtureRequest) -> Iterator[Crash]:
-    """A lab that checks fewer disks."""
-    bounds = Bounds(states=request.cls.states, looks=5_000, runs=100, samples=1)
-    lab = Crash(Settings(bounds=bounds, home=f"h{uuid.uuid4().hex[:15]}"))
-    yield lab
-    lab.close()
 
 
 class InNewFolder:
     """Opens a store in a folder that does not exist yet."""
 
     crashes_recovery: ClassVar[bool] = True
-    states: ClassVar[int] = 300
     store: type[Any]
 
     @pytest.fixture(autouse=True)
@@ -49,11 +35,10 @@ class InNewFolder:
         monkeypatch.setattr(journal, "_LEAST_CHANGES", 2)
 
     def open(self, home: Path) -> Any:
-        return self.store(home / "new" / "folder")
+        return self.store(home / "new" / "folder", lock_timeout=math.inf)
 
 
 class TestEffects(InNewFolder, EffectSuite):
-    states = 1500  # as many as it takes to find a torn line that an append does not cut off
     store = FileEffectStore
 
     def open(self, home: Path) -> Any:

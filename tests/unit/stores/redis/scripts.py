@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest_wfstate
-from pytest_wfstate import Server, samples
+from pytest_wfstate import Server, WorkflowCheckpoint, samples
 from tests.unit.stores.handles import outcome
 
 MOMENT = datetime.datetime(2026, 3, 4, 5, 6, 7, tzinfo=datetime.UTC)
@@ -58,6 +58,12 @@ def direct(server: Server) -> Any:
     import redis
 
     return redis.Redis.from_url(server.url)
+
+
+def large_checkpoint(effects: int = 20_000) -> WorkflowCheckpoint:
+    """Return a checkpoint of several megabytes, with more effects than Lua can unpack at once."""
+    ids = [f"use-{number}" for number in range(effects)]
+    return samples.checkpoint("a", completed_tool_ids=set(ids), side_effects_log=[samples.effect(id_) for id_ in ids])
 
 
 def dump(client: Any, store: Any) -> dict[bytes, bytes]:

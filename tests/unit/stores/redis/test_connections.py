@@ -23,6 +23,7 @@ from pytest_wfstate import (
     RedisPausedStore,
     RedisRunStore,
     Server,
+    UnusableDatabase,
     samples,
 )
 from pytest_wfstate.faults.servers.proxy import Proxy, When
@@ -215,6 +216,18 @@ def test_a_closed_store_can_still_be_used(redis_server: Server) -> None:
 
 
 @each
+def test_a_store_can_be_closed_twice_and_used_again(redis_server: Server, kind: Kind) -> None:
+    results = []
+    with kind.open(redis_server.url) as store:
+        for call in kind.calls("a"):
+            store.close()
+            store.close()
+            results += outcomes(store, [call])
+        store.close()
+    assert results == kind.expected("a")
+
+
+@each
 def test_a_store_that_is_closed_while_a_call_waits_for_its_answer_lets_it_finish(
     redis_server: Server, kind: Kind, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -297,6 +310,11 @@ URLS = [
     f"redis://user:{SECRET}/{SECRET}@localhost:6379/0",
     f"redis://localhost:{SECRET}",
     f"redis://localhost/0?password={SECRET}&socket_timeout=soon",
+    f"redis://localhost/0?password=pass&{SECRET}=1",
+    f"redis://:{SECRET}@localhost/0?unknown={SECRET}",
+    f"redis://:{SECRET}@localhost/0?protocol=9",
+    f"rediss://:{SECRET}@localhost/0?ssl_cert_reqs={SECRET}",
+    f"unix://:{SECRET}@/socket?host={SECRET}",
 ]
 
 
@@ -306,7 +324,14 @@ def test_a_url_that_is_refused_is_not_shown(url: Any) -> None:
         RedisPausedStore(url)
     shown = traceback.format_exception(refused.value)
     assert SECRET not in "".join(line for line in shown if "test_connections.py" not in line)
-    assert refused.value.__suppress_context__ or refused.value.__context__ is None
+    assert refused.value.__cause__ is refused.value.__context__ is None
+
+
+def test_a_url_that_is_refused_says_what_to_do() -> None:
+    with pytest.raises(UnusableDatabase, match=r"cannot be used: it is not a URL of one\. .* Write redis://"):
+        RedisPausedStore("http://localhost")
+    with pytest.raises(UnusableDatabase, match=r"cannot be used: an option after its \? is unknown .* Write redis://"):
+        RedisPausedStore("redis://localhost?unknown=1")
 
 
 @pytest.mark.parametrize("form", ["redis://:{}@{}", "redis://{1}?password={0}"])
@@ -452,32 +477,3 @@ def test_an_async_client_is_refused() -> None:
 
     with pytest.raises(TypeError, match=r"not one of redis\.asyncio"):
         RedisPausedStore(Redis())  # type: ignore[arg-type]
-
-
-def test_a_call_that_a_signal_interrupts_leaves_its_answer_to_no_other(redis_server: Server) -> None:
-    """A handler raises when the reply is about to be read, which then arrives late."""
-
-    def handler(frame: Any, _event: str, _: Any) -> Any:
-        if frame.f_code.co_name == "parse_response" and frame.f_code.co_filename == redis.client.__file__:
-            sys.settrace(None)
-            raise KeyboardInterrupt
-        return handler
-
-    with RedisPausedStore(redis_server.url) as store, direct(redis_server) as slow:
-        for run_id in ("a", "b"):
-            store.save(samples.paused(run_id))
-            store.claim(run_id)
-        token = store.token("a")
-        assert store.renew("a", token)
-        slow.execute_command("CLIENT", "PAUSE", 200, "ALL")
-        before = sys.gettrace()
-        sys.settrace(handler)
-        try:
-            with pytest.raises(KeyboardInterrupt):
-                store.renew("a", token)
-        finally:
-            sys.settrace(before)
-
-        assert store.complete("b", token="wrong") is False
-        assert store.complete("a", token=token) is True
-        assert store.list() == []

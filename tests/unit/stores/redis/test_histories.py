@@ -90,7 +90,7 @@ def play(
 
 
 @each
-@pytest.mark.parametrize("seed", range(25))
+@pytest.mark.parametrize("seed", range(12))
 def test_connections_that_are_cut_again_and_again(
     redis_server: Server, kind: Kind, contract: Contract, seed: int
 ) -> None:

@@ -6,6 +6,7 @@ import dis
 import functools
 import itertools
 import sys
+from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import CodeType, FrameType
@@ -20,13 +21,16 @@ class InterruptedBySignal(Exception):
     """What a handler raises. Handlers of pytest-timeout and `signal.alarm` raise an Exception as well."""
 
 
-def interrupt_each_line(call: Callable[[], Any], kind: type[BaseException]) -> Iterator[str]:
-    """Make a call again and again, each time interrupted one line later, until it comes to its end.
+def interrupt_each_line(call: Callable[[], Any], kind: type[BaseException], callers: int, rounds: int) -> Iterator[str]:
+    """Make a call again and again, each time interrupted at a new line, until it comes to its end.
 
-    Yield the line after each. The exception and its traceback are kept meanwhile: what only they keep is not free.
+    A line is new for each way to it, that is the lines that called it, as many as `callers`. If a loop reaches it
+    again, it is new for as many times as `rounds`. Yield the line after each call. The exception and its traceback are
+    kept meanwhile: what only they keep is not free.
     """
-    for nth in itertools.count(1):
-        tracer = _Tracer(nth, kind)
+    done: set[object] = set()
+    while True:
+        tracer = _Tracer(kind, callers, rounds, done)
         before, kept = sys.gettrace(), None
         try:
             sys.settrace(tracer)
@@ -42,20 +46,33 @@ def interrupt_each_line(call: Callable[[], Any], kind: type[BaseException]) -> I
 
 
 class _Tracer:
-    def __init__(self, nth: int, kind: type[BaseException]) -> None:
+    def __init__(self, kind: type[BaseException], callers: int, rounds: int, done: set[object]) -> None:
         self.line = ""
-        self._left = nth
         self._kind = kind
+        self._lines = callers + 1
+        self._rounds = rounds
+        self._done = done
+        self._times: Counter[object] = Counter()
 
     def __call__(self, frame: FrameType, event: str, _: Any) -> Any:
         if not frame.f_code.co_filename.startswith(FOLDER):
             return None
         if event == "line" and not self.line and frame.f_lasti not in _ends_of_with(frame.f_code):
-            self._left -= 1
-            if self._left == 0:
+            way = tuple(itertools.islice(_way_to(frame), self._lines))
+            self._times[way] += 1
+            if self._times[way] <= self._rounds and (way, self._times[way]) not in self._done:
+                self._done.add((way, self._times[way]))
                 self.line = f"{Path(frame.f_code.co_filename).name}:{frame.f_lineno}"
                 raise self._kind(self.line)
         return self
+
+
+def _way_to(frame: FrameType | None) -> Iterator[tuple[CodeType, int]]:
+    """Yield a line of the stores' own code, and the lines of it that it is called from."""
+    while frame is not None:
+        if frame.f_code.co_filename.startswith(FOLDER):
+            yield frame.f_code, frame.f_lineno
+        frame = frame.f_back
 
 
 @functools.cache

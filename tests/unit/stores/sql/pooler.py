@@ -55,6 +55,7 @@ class Pooler:
         with contextlib.suppress(OSError):  # it is closed
             while True:
                 client, _ = self._listener.accept()
+                client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # or each answer waits for an ACK
                 self._clients.append(client)
                 self._threads.append(threading.Thread(target=self._serve, args=[client], daemon=True))
                 self._threads[-1].start()
@@ -77,6 +78,7 @@ class _Session:
         self._owner = psycopg.connect(url, autocommit=True)  # it logs in, and is not used any further
         self._server = socket.socket(fileno=self._owner.fileno())
         self._server.setblocking(True)
+        self._server.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._lock = threading.Lock()
         self.settings = {name: self._owner.info.parameter_status(name) or "" for name in _SETTINGS}
 

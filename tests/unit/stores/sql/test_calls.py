@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import signal
 import sqlite3
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import pytest
 from sqlalchemy import text
 from sqlalchemy.exc import OperationalError
 
-from pytest_wfstate import SqlEffectStore, SqlResumeStore, SqlRunStore, as_sync, samples
+from pytest_wfstate import SqlEffectStore, SqlPausedStore, SqlResumeStore, SqlRunStore, as_sync, samples
 from pytest_wfstate.stores.sql import calls, forks
 from pytest_wfstate.stores.sql.calls import Call, FairQueue
 from tests.unit.stores.sql.engines import POINT, in_call
@@ -141,74 +143,162 @@ def test_a_writer_that_waits_too_long_for_its_turn_is_refused(on_sqlite: Place) 
 # Interrupts
 
 
-CALLS: dict[str, tuple[Any, Callable[[Any], Any]]] = {
-    "load": (SqlResumeStore, lambda store: store.load("a")),
-    "save": (SqlResumeStore, lambda store: store.save(POINT)),
-    "mark": (SqlEffectStore, lambda store: store.mark_step_complete("a", "m1", samples.effect("m1"))),
-    "upsert_step": (SqlRunStore, lambda store: store.upsert_step("a", samples.step("s"))),
-}
-KINDS = [InterruptedBySignal, KeyboardInterrupt]
+class Interrupted:
+    """A call that is interrupted again and again, and what it needs."""
+
+    kind: type[BaseException] = InterruptedBySignal
+
+    def __init__(self, place: Place) -> None:
+        self.place = place
+        # On SQLite, a call queues for the file too, and its statements are executed one after the other.
+        self.callers, self.rounds = (3, 2) if place.is_sqlite else (2, 1)
+
+    def call(self) -> None:
+        raise NotImplementedError
+
+    def reset(self) -> None:
+        """Prepare the next call."""
+
+    def close(self) -> None:
+        """Close the handles."""
+
+    def verify(self) -> None:
+        """Fail if something was lost."""
 
 
-def is_free(store: Any) -> None:
-    """Fail if a call that has ended still has something."""
+class FirstLoad(Interrupted):
+    """The first call of all: it connects, and creates the tables. Later calls of a handle show the rest."""
+
+    def __init__(self, place: Place) -> None:
+        super().__init__(place)
+        self.callers, self.rounds = 1, 1
+        self._other: Any = None if place.is_sqlite else place.open(SqlResumeStore)
+        self._store = place.open(SqlResumeStore)
+
+    def call(self) -> None:
+        assert self._store.load("a") is None
+
+    def reset(self) -> None:
+        self._store.close()
+        if self._other is not None:
+            self._other.drop()
+        else:
+            for path in Path(self.place.url.removeprefix("sqlite:///")).parent.iterdir():
+                path.unlink()
+        self._store = self.place.open(SqlResumeStore)
+
+    def close(self) -> None:
+        self._store.close()
+        if self._other is not None:
+            self._other.close()
+
+    def verify(self) -> None:
+        with self.place.open(SqlResumeStore) as store:
+            store.save(POINT)
+            assert store.load("a") == POINT
+
+
+class Claim(Interrupted):
+    """A claim: it reads, and changes what it has read."""
+
+    kind = KeyboardInterrupt
+
+    def __init__(self, place: Place) -> None:
+        super().__init__(place)
+        self._store, self._other = place.open(SqlPausedStore), place.open(SqlPausedStore)
+        self._other.save(samples.paused("a"))
+        self._store.load("a")
+
+    def call(self) -> None:
+        self._store.claim("a")
+
+    def reset(self) -> None:
+        self._other.recover_orphaned()
+
+    def close(self) -> None:
+        self._store.close()
+        self._other.close()
+
+    def verify(self) -> None:
+        with self.place.open(SqlPausedStore) as store:
+            store.recover_orphaned()
+            assert store.claim("a") == samples.paused("a")
+
+
+class Mark(Interrupted):
+    """A mark: it takes its turn, reads, and makes several changes at once."""
+
+    def __init__(self, place: Place) -> None:
+        super().__init__(place)
+        self._store, self._numbers = as_sync(place.open(SqlEffectStore)), itertools.count()
+        self.call()
+
+    def call(self) -> None:
+        use = f"use-{next(self._numbers)}"
+        self._store.mark_step_complete("a", use, samples.effect(use))
+
+    def close(self) -> None:
+        self._store.close()
+
+    def verify(self) -> None:
+        with as_sync(self.place.open(SqlEffectStore)) as store:
+            task = store.load_checkpoint("a")
+        assert task.completed_tool_ids == {effect.tool_use_id for effect in task.side_effects_log}
+        assert task.step_index == len(task.side_effects_log)
+
+
+def check_free() -> None:
+    """Fail if a call that has ended still holds something."""
     assert not forks._calls
     assert not forks._waiting
-    assert not [call for call in store._database._connections.slots._calls if call.lock.locked()]
-    with ThreadPoolExecutor(1) as threads:
-        for guard in (forks.guard, store._database._connections.slots._guard):
-            assert threads.submit(guard.acquire, blocking=False).result()
-            threads.submit(guard.release).result()
+    for queue in calls._queues:
+        assert not [call for call in queue._calls if call.lock.locked()]
+    assert not [guard for guard in (forks.guard, *(queue._guard for queue in calls._queues)) if guard._is_owned()]
 
 
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("name", list(CALLS))
+CALLS = pytest.mark.parametrize("case", [FirstLoad, Claim, Mark])
+
+
+@CALLS
 def test_a_call_on_sqlite_that_is_interrupted_at_any_line_leaves_nothing_locked(
-    on_sqlite: Place, name: str, kind: type[BaseException]
+    on_sqlite: Place, case: type[Interrupted]
 ) -> None:
-    store_of, call = CALLS[name]
-    stores: list[Any] = []
-
-    def first_call() -> None:
-        stores.append(as_sync(on_sqlite.open(store_of)))
-        call(stores[-1])
-
+    one = case(on_sqlite)
     lines = 0
-    for _line in interrupt_each_line(first_call, kind):
+    for _ in interrupt_each_line(one.call, one.kind, one.callers, one.rounds):
         lines += 1
-        if stores:
-            is_free(stores[-1])
-            queue = stores[-1]._database.dialect._writers
-            assert not [held for held in queue._calls if held.lock.locked()], _line
+        check_free()
         with sqlite3.connect(on_sqlite.url.removeprefix("sqlite:///"), timeout=0, isolation_level=None) as other:
             other.execute("BEGIN IMMEDIATE")  # "database is locked" at once, if it is
             other.execute("ROLLBACK")
         other.close()
-    assert lines > 50
-    call(stores[-1])
-    for store in stores:
-        store.close()
+        one.reset()
+    assert lines > 200
+    one.close()
+    one.verify()
 
 
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("name", list(CALLS))
+@CALLS
 def test_a_call_on_postgres_that_is_interrupted_at_any_line_leaves_nothing_locked(
-    on_postgres: Place, name: str, kind: type[BaseException]
+    on_postgres: Place, case: type[Interrupted]
 ) -> None:
-    store_of, call = CALLS[name]
-    store = as_sync(on_postgres.open(store_of))
-    call(store)
+    one = case(Place(f"{on_postgres.url}?application_name={on_postgres.prefix}", on_postgres.prefix))
     engine = on_postgres.engine(isolation_level="AUTOCOMMIT")
+    locks = text("SELECT count(*) FROM pg_locks WHERE locktype = 'advisory'")
+    sessions = text(f"SELECT count(*) FROM pg_stat_activity WHERE application_name = '{on_postgres.prefix}'")
     lines = 0
     with engine.connect() as onlooker:
-        for _line in interrupt_each_line(lambda: call(store), kind):
+        for _ in interrupt_each_line(one.call, one.kind, one.callers, one.rounds):
             lines += 1
-            is_free(store)
-            while onlooker.execute(text("SELECT count(*) FROM pg_locks WHERE locktype = 'advisory'")).scalar_one():
+            check_free()
+            while onlooker.execute(locks).scalar_one():
                 pass  # the server needs a moment to notice
-    assert lines > 50
-    call(store)
-    store.close()
+            one.reset()
+        one.close()
+        while onlooker.execute(sessions).scalar_one():
+            pass
+    assert lines > 200
+    one.verify()
     engine.dispose()
 
 

@@ -21,6 +21,7 @@ from pytest_wfstate import (
     SqlEffectStore,
     SqlPausedStore,
     SqlResumeStore,
+    SqlRunStore,
     SqlSnapshotStore,
     as_sync,
     samples,
@@ -79,13 +80,29 @@ def test_closing_closes_every_connection_to_postgres(on_postgres: Place) -> None
     engine.dispose()
 
 
-def test_a_store_can_be_closed_twice_and_used_again(place: Place) -> None:
-    store = place.open(SqlResumeStore)
-    store.save(POINT)
+USES: dict[Any, Callable[[Any], Any]] = {
+    SqlEffectStore: lambda store: store.load_checkpoint("a"),
+    SqlPausedStore: lambda store: store.load("a"),
+    SqlResumeStore: lambda store: store.load("a"),
+    SqlRunStore: lambda store: store.get_run("a"),
+    SqlSnapshotStore: lambda store: store.latest("wf", "a"),
+}
+
+
+@pytest.mark.parametrize("kind", USES)
+@pytest.mark.parametrize("is_own", [True, False])
+def test_a_store_can_be_closed_twice_and_used_again(place: Place, kind: Any, is_own: bool) -> None:
+    engine = place.engine()
+    store = kind(place.url if is_own else engine, prefix=place.prefix)
+    use = USES[kind]
+    for _ in range(2):
+        store.close()
+        store.close()
+        result = use(store)
+        assert (asyncio.run(result) if asyncio.iscoroutine(result) else result) is None
     store.close()
     store.close()
-    assert store.load("a") == POINT
-    store.close()
+    engine.dispose()
 
 
 def test_an_unused_store_connects_to_nothing(tmp_path: Path) -> None:
@@ -346,8 +363,8 @@ def test_a_password_is_never_shown() -> None:
 
 
 def test_a_file_that_cannot_be_opened_is_reported(tmp_path: Path) -> None:
-    (tmp_path / "state.db").mkdir()
-    store = SqlResumeStore(f"sqlite:///{tmp_path}/state.db")
+    (tmp_path / "file").touch()
+    store = SqlResumeStore(f"sqlite:///{tmp_path}/file/state.db")
     with pytest.raises(LostConnection, match=r"unable to open database file.*the folder of the file"):
         store.load("a")
 

@@ -28,24 +28,42 @@ def execute(place: Place, statement: str, **parameters: Any) -> None:
     engine.dispose()
 
 
-def fill(place: Place) -> None:
-    """Put something into every table."""
+def fill_effects(place: Place) -> None:
     with as_sync(place.open(SqlEffectStore)) as effects:
         effects.mark_step_complete("a", "m1", samples.effect("m1"))
-        effects.mark_step_complete("b", "m1", samples.effect("m1"))
-    with place.open(SqlPausedStore) as paused, place.open(SqlResumeStore) as resume:
+
+
+def fill_paused(place: Place) -> None:
+    with place.open(SqlPausedStore) as paused:
         paused.save(samples.paused("a"))
         paused.save(samples.paused("b"))
+
+
+def fill_resume(place: Place) -> None:
+    with place.open(SqlResumeStore) as resume:
         resume.save(samples.resume_point("a"))
+
+
+def fill_snapshots(place: Place) -> None:
     with as_sync(place.open(SqlSnapshotStore)) as snapshots:
         snapshots.save(samples.snapshot("a", 2))
         snapshots.save(samples.snapshot("a", 3))
+
+
+def fill_runs(place: Place) -> None:
     with as_sync(place.open(SqlRunStore)) as runs:
         runs.create_run(samples.run("a"))
         runs.upsert_step("a", samples.step("s1"))
         runs.upsert_step("a", samples.step("s2"))
 
 
+FILL: dict[Any, Callable[[Place], None]] = {
+    SqlEffectStore: fill_effects,
+    SqlPausedStore: fill_paused,
+    SqlResumeStore: fill_resume,
+    SqlSnapshotStore: fill_snapshots,
+    SqlRunStore: fill_runs,
+}
 KEY = samples.snapshot("a", 2).key
 # What is damaged, the store and the call that report it, and how they name the row.
 ROWS: list[tuple[str, str, Any, Callable[[Any], Any], str]] = [
@@ -72,7 +90,7 @@ IDS = [table for table, *_ in ROWS]
 def test_a_row_that_cannot_be_read_is_named(
     place: Place, table: str, which: str, kind: Any, call: Callable[[Any], Any], row: str, record: str
 ) -> None:
-    fill(place)
+    FILL[kind](place)
     execute(place, f"UPDATE {place.prefix}_{table} SET record = :record WHERE {which}", record=record)
     with as_sync(place.open(kind)) as store, pytest.raises(CorruptRecord) as raised:
         call(store)
@@ -83,7 +101,7 @@ def test_a_row_that_cannot_be_read_is_named(
 def test_bytes_that_are_not_text_are_named_too(
     on_sqlite: Place, table: str, which: str, kind: Any, call: Callable[[Any], Any], row: str
 ) -> None:
-    fill(on_sqlite)
+    FILL[kind](on_sqlite)
     execute(on_sqlite, f"UPDATE {on_sqlite.prefix}_{table} SET record = CAST(X'7BFF7D' AS TEXT) WHERE {which}")
     with as_sync(on_sqlite.open(kind)) as store, pytest.raises(CorruptRecord) as raised:
         call(store)
@@ -91,7 +109,7 @@ def test_bytes_that_are_not_text_are_named_too(
 
 
 def test_the_record_of_another_row_is_corrupt(place: Place) -> None:
-    fill(place)
+    fill_paused(place)
     other = samples.paused("b").to_json()
     execute(place, f"UPDATE {place.prefix}_paused SET record = :record WHERE run = 'a'", record=other)
     with place.open(SqlPausedStore) as store:
@@ -102,7 +120,7 @@ def test_the_record_of_another_row_is_corrupt(place: Place) -> None:
 
 
 def test_a_damaged_run_cannot_be_claimed_and_hides_no_other(place: Place) -> None:
-    fill(place)
+    fill_paused(place)
     execute(place, f"UPDATE {place.prefix}_paused SET record = '{{' WHERE run = 'a'")
     with place.open(SqlPausedStore) as store:
         with pytest.raises(CorruptRecord):
@@ -114,7 +132,7 @@ def test_a_damaged_run_cannot_be_claimed_and_hides_no_other(place: Place) -> Non
 
 
 def test_a_damaged_snapshot_hides_no_other(place: Place) -> None:
-    fill(place)
+    fill_snapshots(place)
     execute(place, f"UPDATE {place.prefix}_snapshots SET record = '{{' WHERE super_step LIKE '%2'")
     with as_sync(place.open(SqlSnapshotStore)) as store:
         assert [meta.super_step for meta in store.list("wf", "a")] == [2, 3]
@@ -124,7 +142,7 @@ def test_a_damaged_snapshot_hides_no_other(place: Place) -> None:
 
 
 def test_an_invalid_time_is_reported(place: Place) -> None:
-    fill(place)
+    fill_snapshots(place)
     execute(place, f"UPDATE {place.prefix}_snapshots SET timestamp_ms = 'noon' WHERE super_step LIKE '%2'")
     with as_sync(place.open(SqlSnapshotStore)) as store:
         with pytest.raises(
@@ -135,7 +153,7 @@ def test_an_invalid_time_is_reported(place: Place) -> None:
 
 
 def test_a_claim_without_a_time_counts_as_old(place: Place) -> None:
-    fill(place)
+    fill_paused(place)
     with place.open(SqlPausedStore) as store:
         store.claim("a")
         assert store.recover_orphaned(older_than=1000) == 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sqlite3
 import subprocess
@@ -9,11 +10,13 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import psycopg
 import pytest
 from sqlalchemy import create_engine, make_url
-from sqlalchemy.pool import StaticPool
+from sqlalchemy.pool import Pool, SingletonThreadPool, StaticPool
 
 from pytest_wfstate import MissingExtra, SqlResumeStore, UnusableDatabase, samples
+from tests.unit.stores.sql.places import Place
 
 POINT = samples.resume_point("a")
 
@@ -25,8 +28,15 @@ POINT = samples.resume_point("a")
         ("sqlite:///:memory:", "it is in memory"),
         ("sqlite:///file:x?mode=memory&cache=shared&uri=true", "it is in memory"),
         ("sqlite+aiosqlite:///x.db", r"its driver is sqlite\+aiosqlite"),
-        ("nosuch://x", "SQLAlchemy does not know that database"),
-        ("state.db", "it is not a URL"),
+        ("nosuch://x", "its driver is nosuch"),
+        ("mysql://x", "its driver is mysql"),
+        ("postgresql+psycopg2://x", r"its driver is postgresql\+psycopg2"),
+        ("sqlite:///x.db?timeout=soon", r"sqlite:////.*/x.db\?timeout=soon cannot .*an option after its \? has"),
+        ("sqlite:///x.db?timeout=1&timeout=2", r"an option after its \? has an invalid value"),
+        ("postgresql://h1:1/x?host=h1&host=h2&port=1&port=2&port=3", r"an option after its \? has an invalid value"),
+        ("sqlite:///x\0.db", "its database has a NUL in its name"),
+        ("postgresql://host:5x/base", "it is not a URL"),
+        ("./state.db", r"'\./state\.db' cannot hold a store: it is not a URL"),
         (Path("state.db"), "it is a PosixPath, neither a URL nor an engine"),
         (None, "it is a NoneType"),
     ],
@@ -43,6 +53,67 @@ def test_an_engine_in_memory_is_refused() -> None:
     with pytest.raises(UnusableDatabase, match="in memory"):
         SqlResumeStore(engine)
     engine.dispose()
+
+
+@pytest.mark.parametrize("pool", [StaticPool, SingletonThreadPool])
+def test_an_engine_whose_users_share_a_connection_is_refused(place: Place, pool: type[Pool]) -> None:
+    """Two threads in one connection crash the interpreter."""
+    engine = place.engine(poolclass=pool)
+    with pytest.raises(UnusableDatabase, match=f"its pool is a {pool.__name__}, which hands out a connection that is"):
+        SqlResumeStore(engine)
+    engine.dispose()
+
+
+@pytest.mark.parametrize("encoding", ["UTF-16le", "UTF-16be"])
+def test_a_sqlite_database_that_is_not_in_utf_8_is_refused_and_left_alone(on_sqlite: Place, encoding: str) -> None:
+    path = on_sqlite.url.removeprefix("sqlite:///")
+    with contextlib.closing(sqlite3.connect(path)) as connection:
+        connection.execute(f"PRAGMA encoding='{encoding}'")
+        connection.execute("CREATE TABLE theirs (a)")
+    before = Path(path).read_bytes()
+    with on_sqlite.open(SqlResumeStore) as store:
+        for call in (store.load, store.delete):
+            with pytest.raises(UnusableDatabase, match=f"its encoding is {encoding}, not UTF-8"):
+                call("a")
+    assert Path(path).read_bytes() == before
+
+
+@pytest.mark.parametrize("encoding", ["LATIN1", "SQL_ASCII", "WIN1252"])
+@pytest.mark.parametrize("own", [True, False])
+def test_a_postgres_database_that_is_not_in_utf_8_is_refused(on_postgres: Place, encoding: str, own: bool) -> None:
+    name = f"db_{on_postgres.prefix}"
+    with psycopg.connect(on_postgres.url, autocommit=True) as connection:
+        kind = f"ENCODING '{encoding}' TEMPLATE template0 LC_COLLATE 'C' LC_CTYPE 'C'"
+        connection.execute(f"CREATE DATABASE {name} {kind}")
+    url = make_url(on_postgres.url).set(database=name, drivername="postgresql+psycopg")
+    engine = create_engine(url)
+    with SqlResumeStore(url if own else engine) as store:
+        for call in (store.load, store.delete):
+            with pytest.raises(UnusableDatabase, match=f"encoding .* {encoding}.* Use a URL such as"):
+                call("a")
+    engine.dispose()
+    with psycopg.connect(on_postgres.url, autocommit=True) as connection:
+        connection.execute(f"DROP DATABASE {name} WITH (FORCE)")
+
+
+@pytest.mark.parametrize("own", [True, False])
+def test_connections_to_postgres_that_are_not_in_utf_8_are_refused(on_postgres: Place, own: bool) -> None:
+    engine = on_postgres.engine(connect_args={"client_encoding": "latin1"})
+    where: Any = f"{on_postgres.url}?client_encoding=latin1" if own else engine
+    with (
+        SqlResumeStore(where, prefix=on_postgres.prefix) as store,
+        pytest.raises(UnusableDatabase, match=r"that of its connections is LATIN1.* leave out client_encoding"),
+    ):
+        store.load("a")
+    engine.dispose()
+
+
+def test_the_encoding_in_the_environment_does_not_matter(on_postgres: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PGCLIENTENCODING", "latin1")
+    point = samples.resume_point("日本", scope_snapshot={"key": "日本"})
+    with on_postgres.open(SqlResumeStore) as store:
+        store.save(point)
+        assert store.load("日本") == point
 
 
 def test_an_old_sqlite_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

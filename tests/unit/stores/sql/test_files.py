@@ -4,15 +4,26 @@ from __future__ import annotations
 
 import os
 import shutil
+import sqlite3
 import stat
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from sqlalchemy import Engine
 
-from pytest_wfstate import LostConnection, SqlPausedStore, SqlResumeStore, SqlSnapshotStore, as_sync, samples
-from tests.unit.stores.sql.engines import POINT
+from pytest_wfstate import (
+    LostConnection,
+    SqlPausedStore,
+    SqlResumeStore,
+    SqlSnapshotStore,
+    UnsafeFile,
+    as_sync,
+    samples,
+)
+from pytest_wfstate.stores.sql.sqlite import SqliteTransaction
+from tests.unit.stores.sql.engines import POINT, engine_of
 from tests.unit.stores.sql.places import Place
 
 
@@ -68,6 +79,56 @@ def test_a_uri_of_sqlite_leads_to_a_private_file_too(tmp_path: Path) -> None:
     with SqlResumeStore(f"sqlite:///file:{tmp_path}/new/a%20b.db?uri=true") as store:
         store.save(POINT)
         assert mode(tmp_path / "new" / "a b.db") == 0o600
+
+
+def test_a_link_to_a_file_that_is_not_there_yet_leads_to_a_private_one(tmp_path: Path) -> None:
+    (tmp_path / "state.db").symlink_to(tmp_path / "new" / "elsewhere.db")
+    with SqlResumeStore(f"sqlite:///{tmp_path}/state.db") as store:
+        store.save(POINT)
+        assert (mode(tmp_path / "new"), mode(tmp_path / "new" / "elsewhere.db")) == (0o700, 0o600)
+
+
+PLANT: dict[str, Callable[[Path, Path], None]] = {
+    "pipe": lambda path, _: os.mkfifo(path),
+    "folder": lambda path, _: path.mkdir(),
+    "device": lambda path, _: path.symlink_to("/dev/null"),
+    "symbolic link": lambda path, victim: path.symlink_to(victim),
+    "hard link": lambda path, victim: path.hardlink_to(victim),
+}
+PLANTED = [("", kind) for kind in ("pipe", "folder", "device", "hard link")]  # where a link leads is the user's choice
+PLANTED += [(suffix, kind) for suffix in ("-journal", "-wal", "-shm") for kind in PLANT if kind != "device"]
+
+
+@pytest.mark.parametrize(("suffix", "kind"), PLANTED)
+def test_what_was_planted_in_the_place_of_a_file_is_refused(on_sqlite: Place, suffix: str, kind: str) -> None:
+    """SQLite would wait for the other end of a pipe, and write into what a link leads to."""
+    file = file_of(on_sqlite)
+    with on_sqlite.open(SqlResumeStore) as store:
+        store.save(POINT)
+    victim = file.with_name("victim")
+    shutil.copy(file, victim)
+    before = victim.read_bytes()
+    planted = Path(f"{file}{suffix}")
+    planted.unlink(missing_ok=True)
+    PLANT[kind](planted, victim)
+    what = "the file has 2 names" if kind == "hard link" else f"there is a {kind} where the store keeps a regular file"
+    with on_sqlite.open(SqlResumeStore) as store:
+        with pytest.raises(UnsafeFile, match=what) as error:
+            store.save(POINT)
+        assert error.value.filename == str(planted)
+        assert victim.read_bytes() == before
+        planted.rmdir() if kind == "folder" else planted.unlink()
+        store.save(POINT)
+        assert store.load("a") == POINT
+
+
+def test_a_link_to_a_database_is_followed(on_sqlite: Place) -> None:
+    with on_sqlite.open(SqlResumeStore) as store:
+        store.save(POINT)
+    link = file_of(on_sqlite).with_name("link.db")
+    link.symlink_to(file_of(on_sqlite))
+    with Place(f"sqlite:///{link}", on_sqlite.prefix).open(SqlResumeStore) as store:
+        assert store.load("a") == POINT
 
 
 @pytest.mark.parametrize("given", [0o400, 0o700, 0o1600, -1, 0o066, "0600", True, 0.5])
@@ -140,14 +201,153 @@ def test_a_file_that_is_put_back_is_used_again(on_sqlite: Place) -> None:
     store.close()
 
 
-def test_a_connection_that_a_users_engine_kept_is_checked_by_the_next_store(on_sqlite: Place) -> None:
+def replace(file: Path) -> None:
+    """Put an empty database where another one is, as a restored backup would be."""
+    new = file.with_name("new.db")
+    sqlite3.connect(new).execute("VACUUM").connection.close()
+    os.replace(new, file)
+    for name in ("state.db-wal", "state.db-shm"):
+        file.with_name(name).unlink(missing_ok=True)
+
+
+def use(engine: Engine) -> None:
+    """Use an engine as an application does. It keeps the connections, with the write-ahead log open."""
+    with engine.begin() as one, engine.begin() as other:
+        one.exec_driver_sql("PRAGMA journal_mode=WAL")
+        one.exec_driver_sql("CREATE TABLE theirs (a)")
+        other.exec_driver_sql("SELECT 1")
+
+
+@pytest.mark.parametrize("is_first_used_by", ["application", "store"])
+def test_a_store_uses_the_file_that_is_there_whatever_a_users_engine_has_open(
+    on_sqlite: Place, is_first_used_by: str
+) -> None:
     engine, file = on_sqlite.engine(), file_of(on_sqlite)
-    SqlResumeStore(engine, prefix=on_sqlite.prefix).save(POINT)
-    shutil.copy(file, file.with_name("backup.db"))
-    os.replace(file.with_name("backup.db"), file)
-    with pytest.raises(LostConnection, match="was replaced by another file"):
-        SqlResumeStore(engine, prefix=on_sqlite.prefix).save(POINT)
+    if is_first_used_by == "store":
+        SqlResumeStore(engine, prefix=on_sqlite.prefix).save(samples.resume_point("b"))
+    use(engine)
+    replace(file)
+
+    store = SqlResumeStore(engine, prefix=on_sqlite.prefix)
+    store.save(POINT)
+
+    with on_sqlite.open(SqlResumeStore) as other:
+        assert other.load("a") == POINT
+    assert store.load("a") == POINT
     engine.dispose()
+
+
+def test_a_store_on_a_users_engine_is_closed_once_to_use_the_file_that_is_there(on_sqlite: Place) -> None:
+    engine, file = on_sqlite.engine(), file_of(on_sqlite)
+    store = SqlResumeStore(engine, prefix=on_sqlite.prefix)
+    store.save(POINT)
+    use(engine)
+    replace(file)
+    with pytest.raises(LostConnection, match="was replaced by another file"):
+        store.load("a")
+
+    store.close()
+
+    assert store.load("a") is None
+    store.save(POINT)
+    with on_sqlite.open(SqlResumeStore) as other:
+        assert other.load("a") == POINT
+    engine.dispose()
+
+
+@pytest.mark.parametrize("own", [True, False])
+def test_a_file_that_is_replaced_while_the_first_connection_is_made_is_noticed(
+    on_sqlite: Place, own: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine, file = on_sqlite.engine(), file_of(on_sqlite)
+    file.touch()
+    store: Any = SqlResumeStore(on_sqlite.url if own else engine, prefix=on_sqlite.prefix)
+    connect = engine_of(store).dialect.loaded_dbapi.connect
+
+    def replaced_meanwhile(*args: Any, **options: Any) -> Any:
+        monkeypatch.undo()
+        connection = connect(*args, **options)
+        replace(file)
+        return connection
+
+    monkeypatch.setattr(engine_of(store).dialect.loaded_dbapi, "connect", replaced_meanwhile)
+    with pytest.raises(LostConnection, match="was replaced by another file"):
+        store.save(POINT)
+    store.save(POINT)
+    with on_sqlite.open(SqlResumeStore) as other:
+        assert other.load("a") == POINT
+    store.close()
+    engine.dispose()
+
+
+CHANGES: dict[str, tuple[Any, Callable[[Any], Any]]] = {
+    "save": (SqlResumeStore, lambda store: store.save(POINT)),
+    "delete": (SqlResumeStore, lambda store: store.delete("a")),
+    "claim": (SqlPausedStore, lambda store: store.claim("a")),
+    "complete": (SqlPausedStore, lambda store: store.complete("b")),
+    "recover": (SqlPausedStore, lambda store: store.recover_orphaned()),
+    "drop": (SqlResumeStore, lambda store: store.drop()),
+}
+
+
+@pytest.mark.parametrize("name", list(CHANGES))
+@pytest.mark.parametrize("lost", ["file", "log"])
+@pytest.mark.parametrize("own", [True, False])
+def test_a_change_is_not_acknowledged_if_its_file_or_log_is_lost_while_it_waits(
+    on_sqlite: Place, name: str, lost: str, own: bool
+) -> None:
+    kind, change = CHANGES[name]
+    engine, file = on_sqlite.engine(), file_of(on_sqlite)
+    store = kind(on_sqlite.url if own else engine, prefix=on_sqlite.prefix)
+    if kind is SqlPausedStore:
+        store.save(samples.paused("b"))
+        store.claim("b")
+        store.save(samples.paused("a"))
+    store.load("a")
+    run = SqliteTransaction.run
+
+    def lost_meanwhile(transaction: Any, statements: Any) -> Any:
+        """Lose it between the check before a change and the change itself, as another program could."""
+        if any(text.startswith(("BEGIN", "INSERT", "DELETE", "UPDATE")) for text in texts(statements)):
+            patch.undo()
+            replace(file) if lost == "file" else file.with_name("state.db-wal").unlink()
+        return run(transaction, statements)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(SqliteTransaction, "run", lost_meanwhile)
+        what = r"the database file .*state\.db" if lost == "file" else r"the write-ahead log .*state\.db-wal"
+        with pytest.raises(LostConnection, match=rf"^{what} was removed or replaced while a store made a change"):
+            change(store)
+    store.close()
+    engine.dispose()
+
+
+def texts(statements: Any) -> list[str]:
+    return [one if isinstance(one, str) else one[0].named(one[1])[0] for one in statements]
+
+
+def test_a_claim_that_went_into_a_lost_file_may_be_there_when_the_file_is_put_back(on_sqlite: Place) -> None:
+    file = file_of(on_sqlite)
+    store = on_sqlite.open(SqlPausedStore)
+    store.save(samples.paused("a"))
+    check = store._database.dialect.check
+
+    def moved(*args: Any, writes: bool) -> None:
+        if writes:
+            os.rename(file, file.with_name("moved.db"))
+        check(*args, writes=writes)
+
+    store._database.dialect.check = moved
+    with pytest.raises(LostConnection, match="unless its old files are put back"):
+        store.claim("a")
+    store._database.dialect.check = check
+    os.rename(file.with_name("moved.db"), file)
+
+    store.complete("a")
+
+    assert store.recover_orphaned() == 0
+    assert store.list() == []
+    store.close()
 
 
 def test_a_store_stays_where_it_is_when_the_process_changes_its_folder(

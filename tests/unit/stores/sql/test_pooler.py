@@ -8,13 +8,14 @@ import shutil
 import socket
 import subprocess
 import tempfile
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import psycopg
 import pytest
-from sqlalchemy import make_url
+from sqlalchemy import make_url, text
 
 from pytest_wfstate import (
     Server,
@@ -27,11 +28,13 @@ from pytest_wfstate import (
     as_sync,
     samples,
 )
+from pytest_wfstate.stores.sql.statements import Statement
 from tests.unit.stores.sql.engines import POINT
 from tests.unit.stores.sql.places import Place, new_prefix
 from tests.unit.stores.sql.pooler import Pooler
 
 TIMES = 9  # psycopg's own default is to prepare a statement on its sixth execution
+_MOST_LOOKS = 3000
 
 
 def use_all(url: str) -> None:
@@ -61,6 +64,7 @@ class Client:
         self.paused.save(samples.paused(self.run))
         assert self.paused.claim(self.run) == samples.paused(self.run)
         self.paused.complete(self.run)
+        assert self.paused.recover_orphaned() == 0
         self.resume.save(samples.resume_point(self.run, step=n))
         assert self.resume.load(self.run) == samples.resume_point(self.run, step=n)
         self.resume.delete(f"{self.run}-other")
@@ -94,6 +98,16 @@ def test_a_load_never_executes_the_statement_of_another_client(postgres: Server)
         assert [loader.load("a") for _ in range(2)] == [POINT, POINT]
         deleter.close()
         loader.close()
+
+
+def test_a_wait_is_bounded_in_every_session_whatever_others_have_set_in_one(postgres: Server) -> None:
+    with Pooler(postgres.url, sessions=2) as pooler:
+        with psycopg.connect(pooler.url, autocommit=True) as other:
+            other.execute("SET lock_timeout = '3s'")
+        with SqlResumeStore(pooler.url, prefix=new_prefix()) as store:
+            asked = Statement(text("SHOW lock_timeout"), store._database.dialect.writer)
+            for pooler.session in (0, 1):
+                assert store._database.write([(asked, {})])[0].value == "3s"
 
 
 def test_two_clients_share_one_session(postgres: Server) -> None:
@@ -139,8 +153,8 @@ def pgbouncer(postgres: Server, tmp_path: Path) -> Iterator[str]:
     try:
         with subprocess.Popen([program, "-q", str(config)], **account) as process:
             try:
-                while not _answers(port):
-                    assert process.poll() is None
+                assert any(_answers(port) or process.poll() is not None for _ in range(_MOST_LOOKS))
+                assert process.poll() is None
                 yield url.set(port=port, password=None).render_as_string(hide_password=False)
             finally:
                 process.kill()
@@ -149,9 +163,11 @@ def pgbouncer(postgres: Server, tmp_path: Path) -> Iterator[str]:
 
 
 def _answers(port: int) -> bool:
+    """Whether something listens at this port. If not, wait a moment."""
     try:
         socket.create_connection(("127.0.0.1", port)).close()
     except ConnectionRefusedError:
+        time.sleep(0.01)
         return False
     return True
 

@@ -21,6 +21,7 @@ from pytest_wfstate import (
     as_sync,
     samples,
 )
+from pytest_wfstate.stores.sql import libpq
 from pytest_wfstate.stores.sql.schema import Schema, key
 from tests.unit.stores.sql.places import Place
 
@@ -173,6 +174,26 @@ def test_a_prefix_keeps_stores_apart(place: Place) -> None:
     with place.open(SqlPausedStore) as first, SqlPausedStore(place.url, prefix=f"{place.prefix}x") as other:
         first.save(samples.paused("a"))
         assert (first.list(), other.list()) == (["a"], [])
+
+
+def test_tables_that_are_dropped_while_a_handle_looks_for_them_are_created_again(
+    on_postgres: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another handle drops them after this one has found the table of versions, and before it reads its own."""
+    exchange = libpq.exchange
+    with on_postgres.open(SqlResumeStore) as store, on_postgres.open(SqlResumeStore) as other:
+        other.load("a")
+        drops = [other.drop]
+
+        def dropping(driver: Any, message: libpq.Message) -> Any:
+            results = exchange(driver, message)
+            if drops and "pg_class" in message[0][0]:
+                drops.pop()()
+            return results
+
+        monkeypatch.setattr(libpq, "exchange", dropping)
+        assert store.load("a") is None
+        assert drops == []
 
 
 @pytest.mark.parametrize("prefix", ["", "1a", "A", "a-b", 'a"; drop', "x" * 41, None, 7])

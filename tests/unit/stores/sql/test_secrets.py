@@ -6,7 +6,7 @@ import sys
 from typing import Any
 
 import pytest
-from sqlalchemy import text
+from sqlalchemy import make_url, text
 from sqlalchemy.exc import DBAPIError
 
 from pytest_wfstate import LostConnection, MissingExtra, SqlResumeStore, UnusableDatabase, samples
@@ -21,12 +21,11 @@ URLS = [
 
 
 def shown(error: BaseException | None) -> str:
-    """Return what is shown of an error, and of those it was raised from."""
-    texts = []
-    while error is not None:
-        texts.append(f"{error} {error!r} {getattr(error, 'params', None)}")
-        error = error.__cause__ or error.__context__
-    return " ".join(texts)
+    """Return what is shown of an error, of those it was raised from, and of those that were handled meanwhile."""
+    if error is None:
+        return ""
+    own = f"{error} {error!r} {error.args} {getattr(error, 'params', None)}"
+    return " ".join([own, shown(error.__cause__), shown(error.__context__)])
 
 
 @pytest.mark.parametrize("url", URLS)
@@ -41,13 +40,13 @@ def test_a_password_is_not_shown_by_a_store_that_cannot_connect(url: str) -> Non
 @pytest.mark.parametrize(
     "where",
     [
-        "postgresql//me:s3cret@host/base",
-        "host=there password=s3cret",
-        "host=there password='s3cret s3cret'",
         "nosuch://me:s3cret@host/base?password=s3cret",
         "postgresql+asyncpg://me:s3cret@host/base?password=s3cret",
         "sqlite://me:s3cret@/:memory:",
         "postgresql://me:s3cret@host/base?password=s3cret&prepare_threshold=x",
+        "mysql://me:s3cret@host/base",
+        "oracle://me:s3cret s3cret@host/base",
+        "postgresql+psycopg2://me:s3cret s3cret@host/base",
     ],
 )
 def test_a_password_in_a_url_that_is_refused_is_not_shown(where: str) -> None:
@@ -56,6 +55,34 @@ def test_a_password_in_a_url_that_is_refused_is_not_shown(where: str) -> None:
         SqlResumeStore(where)
     assert "s3cret" not in shown(raised.value)
     assert "***" in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    "where",
+    [
+        "postgresql//me:s3cret@host/base",
+        "postgresql:/me:s3cret@host/base",
+        "me:s3cret@host/base",
+        "host=there password=s3cret",
+        "host=there password='s3cret s3cret'",
+        r"host=there password='it\'s s3cret'",
+        r"host=there password=a\ s3cret",
+        "postgresql://me:pass@word:s3cret@host/base",
+        "postgresql://me:s3cret@x:y@host/base",
+        "postgresql://me:pass@s3cret@host/base",
+        "postgresql://me:pass@word s3cret@host/base",
+        "mysql://me:pass@word s3cret@host/base",
+        "postgresql://me:s3cret@host:5x/base",
+        "postgresql://me:s3cret@[::1/base",
+        b"postgresql://me:s3cret@host/base",
+        make_url("postgresql://host/base").set(host="s3cret@host"),
+    ],
+    ids=repr,
+)
+def test_what_is_not_a_url_is_not_shown(where: Any) -> None:
+    with pytest.raises(UnusableDatabase, match=r"cannot hold a store: .* Use a URL such as") as raised:
+        SqlResumeStore(where)
+    assert "s3cret" not in shown(raised.value)
 
 
 def test_a_password_is_not_shown_if_the_driver_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:

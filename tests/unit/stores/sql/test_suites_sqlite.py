@@ -6,28 +6,16 @@ and a thread for each call more disks can be looked at.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import pytest
 from sqlalchemy import create_engine
 
 from pytest_wfstate import SqlEffectStore, SqlPausedStore, SqlResumeStore, SqlRunStore, SqlSnapshotStore, as_sync
 from pytest_wfstate.contracts.base import Contract
-from pytest_wfstate.faults.bounds import PROFILES
 from pytest_wfstate.stores.sql.base import SqlStore
 from pytest_wfstate.suites import EffectSuite, PausedSuite, ResumeSuite, RunSuite, SnapshotSuite
 from tests.unit.stores.sql.damage import tear
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _half_of_the_disks(request: pytest.FixtureRequest) -> Iterator[None]:
-    """Look at half of the disks that are looked at with a --wfstate-profile on the command line."""
-    with pytest.MonkeyPatch.context() as patch:
-        if request.config.getoption("--wfstate-profile") is None:
-            patch.setitem(PROFILES, "quick", PROFILES["quick"].share(2))
-        yield
 
 
 class InSqlite:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import socket
 import sys
 import threading
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -14,7 +16,8 @@ import sqlalchemy
 from sqlalchemy import event, text
 from sqlalchemy.exc import OperationalError
 
-from pytest_wfstate import SqlResumeStore, SqlRunStore, as_sync, samples
+from pytest_wfstate import SqlEffectStore, SqlResumeStore, SqlRunStore, as_sync, samples
+from pytest_wfstate.stores.sql import database as database_module
 from tests.unit.stores.sql.engines import POINT, engine_of, in_call, setting
 from tests.unit.stores.sql.places import Place
 
@@ -170,3 +173,59 @@ def test_a_vanished_server_is_noticed_in_a_minute_or_as_the_url_says(
         with socket.socket(fileno=descriptor) as link:
             asked = [socket.TCP_KEEPIDLE, socket.TCP_KEEPINTVL, socket.TCP_KEEPCNT, socket.TCP_USER_TIMEOUT]
             assert [link.getsockopt(socket.IPPROTO_TCP, option) for option in asked] == [expected, 10, 3, 60_000]
+
+
+# Threads that read the same thing, and then change it
+
+
+def marks(place: Place) -> tuple[Any, Callable[[int], Any]]:
+    store: Any = as_sync(place.open(SqlEffectStore))
+    return store, lambda n: store.mark_step_complete("a", f"use-{n}", samples.effect(f"use-{n}"))
+
+
+def updates(place: Place) -> tuple[Any, Callable[[int], Any]]:
+    store: Any = as_sync(place.open(SqlRunStore))
+    store.create_run(samples.run("a"))
+    return store, lambda n: store.update_context("a", n)
+
+
+@pytest.mark.parametrize("changes", [marks, updates])
+def test_threads_that_share_a_handle_take_turns_and_need_no_retry(place: Place, changes: Any) -> None:
+    store, change = changes(place)
+    change(0)
+    database = store._database
+    ask, asked = database.ask, itertools.count()
+
+    def counted(*args: Any) -> Any:
+        next(asked)
+        return ask(*args)
+
+    database.ask = counted
+    with ThreadPoolExecutor(16) as threads:
+        list(threads.map(change, range(1, 65)))
+    assert next(asked) == 64
+    assert not database._turns
+    store.close()
+
+
+def test_a_signal_handler_does_not_wait_for_the_turn_of_its_own_thread(on_sqlite: Place) -> None:
+    store, change = marks(on_sqlite)
+    database = store._database
+
+    def handler() -> int:
+        change(1)
+        return len(store.load_checkpoint("a").completed_tool_ids)
+
+    assert database.in_turn("a", handler) == 1
+    store.close()
+
+
+def test_a_call_that_waits_too_long_for_its_turn_goes_on_without(
+    on_sqlite: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(database_module, "LONGEST_WAIT", 0)
+    store, change = marks(on_sqlite)
+    with ThreadPoolExecutor(1) as other:
+        store._database.in_turn("a", lambda: other.submit(change, 1).result())
+    assert store.load_checkpoint("a").completed_tool_ids == {"use-1"}
+    store.close()
