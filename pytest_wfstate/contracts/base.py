@@ -70,9 +70,9 @@ class GeneratedValues:
         self.is_used = True
         return self._id if self._id is not None else f"{self._UNSEEN}{self._unseen}"
 
-    def use(self, result: Any) -> None:
-        """Have the next call generate the id that a store returned, if `result` is one."""
-        self._id = result if isinstance(result, str) else None
+    def use(self, id_: str | None) -> None:
+        """Have the next call generate the id that a store returned, if it did."""
+        self._id = id_
         self.is_used = False
 
     def is_unseen(self, value: Any) -> bool:

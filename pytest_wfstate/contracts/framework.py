@@ -54,36 +54,59 @@ class FrameworkType(Record):
 
     _keys: tuple[str, ...] | None = PrivateAttr(None)
     """The fields that were in the JSON text, in their order; None if it was not made from text."""
+    _shadowed: dict[str, Any] = PrivateAttr(default_factory=dict)
+    """Unknown fields with the name that Python has for a field of another name in JSON, such as `from_`. Among the
+    other unknown fields, pydantic would take them for that field when it validates the object again."""
 
     @model_validator(mode="wrap")
     @classmethod
     def _remember_keys(cls, value: Any, handler: ModelWrapValidatorHandler[Self], info: ValidationInfo) -> Self:
-        if info.mode == "json" and isinstance(value, dict):
-            # A framework may not write what it is expected to write.
-            missing = {key: None for key in _required(cls) if key not in value}
-            made = handler({**missing, **value} if missing else value)
-            made._keys = tuple(value)
-            return made
+        if isinstance(value, dict):
+            return cls._from_object(value, handler, is_json=info.mode == "json")
         made = handler(value)
         if isinstance(value, cls) and made is not value:
             made._keys = value._keys
+            made._shadowed = plain_json(value._shadowed)
+        return made
+
+    @classmethod
+    def _from_object(cls, value: dict[str, Any], handler: ModelWrapValidatorHandler[Self], *, is_json: bool) -> Self:
+        # Python may use either name of a field, JSON only one.
+        shadowed = {
+            name: plain_json(value[name]) for name, key in _renamed(cls) if name in value and (is_json or key in value)
+        }
+        fields = {key: field for key, field in value.items() if key not in shadowed} if shadowed else value
+        # A framework may not write what it is expected to write.
+        missing = {key: None for key in _required(cls) if key not in fields} if is_json else {}
+        made = handler({**missing, **fields} if missing else fields)
+        made._keys = tuple(value) if is_json else None
+        made._shadowed = shadowed
         return made
 
     @model_serializer(mode="wrap")
     def _write_as_read(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        written: dict[str, Any] = handler(self)
+        written: dict[str, Any] = {**handler(self), **self._shadowed}
         keys = self._keys
         if keys is None or keys == tuple(written):
             return written
-        unwritten = {key for name, key in _json_names(type(self)) if key not in keys and self._is_default(name)}
-        kept = {key: written.pop(key, None) for key in keys}
+        names = _json_names(type(self))
+        known = {key for _, key in names}
+        unwritten = {key for name, key in names if key not in keys and self._is_default(name)}
+        kept = {key: written.pop(key, None) for key in keys if key in written or key in known}
         return {**kept, **{key: value for key, value in written.items() if key not in unwritten}}
+
+    def __delattr__(self, name: str) -> None:
+        """Delete a field. If the object was read from JSON text, a known field is as if it had not been there."""
+        if self._keys is None or name not in type(self).model_fields:
+            super().__delattr__(name)
+            return
+        setattr(self, name, _default(type(self), name))
+        deleted = dict(_json_names(type(self)))[name]
+        self._keys = tuple(key for key in self._keys if key != deleted)
 
     def _is_default(self, name: str) -> bool:
         """Whether a field is as it is where a framework does not write it."""
-        field = type(self).model_fields[name]
-        default = None if field.is_required() else field.get_default(call_default_factory=True)
-        return bool(getattr(self, name) == default)
+        return bool(getattr(self, name) == _default(type(self), name))
 
     def __eq__(self, other: object) -> bool:
         return type(other) is type(self) and self.model_dump() == other.model_dump()
@@ -93,6 +116,17 @@ class FrameworkType(Record):
 def _json_names(kind: type[FrameworkType]) -> list[tuple[str, str]]:
     """Return the names of the fields in Python and in JSON."""
     return [(name, field.serialization_alias or name) for name, field in kind.model_fields.items()]
+
+
+@functools.cache
+def _renamed(kind: type[FrameworkType]) -> list[tuple[str, str]]:
+    return [(name, key) for name, key in _json_names(kind) if name != key]
+
+
+def _default(kind: type[FrameworkType], name: str) -> Any:
+    """Return the value of a field that a framework did not write."""
+    field = kind.model_fields[name]
+    return None if field.is_required() else field.get_default(call_default_factory=True)
 
 
 @functools.cache

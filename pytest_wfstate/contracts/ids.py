@@ -28,3 +28,12 @@ def check_id(what: str, value: object) -> str:
     except UnicodeEncodeError:
         raise InvalidId(f"{what} {value!r} contains a lone surrogate. {_RULE}") from None
     return value
+
+
+def is_id(value: object) -> bool:
+    """Whether `value` is a valid id."""
+    try:
+        check_id("id", value)
+    except InvalidId:
+        return False
+    return True

@@ -66,14 +66,14 @@ class Workflow(FrameworkType):
     metadata: Open[dict[Text, Json]] = Field(default_factory=dict)
 
 
-class ApprovalField(Record):
+class ApprovalField(FrameworkType):
     """One value that the human is asked for."""
 
-    name: Text
-    label: Text | None = left_out()
-    field_type: Text | None = left_out()
-    options: list[Json] | None = left_out()
-    required: Flag | None = left_out()
+    name: Open[Text]
+    label: Open[Text | None] = left_out()
+    field_type: Open[Text | None] = left_out()
+    options: Open[list[Json] | None] = left_out()
+    required: Open[Flag | None] = left_out()
 
 
 class PausedWorkflow(Record):
@@ -83,7 +83,7 @@ class PausedWorkflow(Record):
     workflow: Workflow
     paused_stage_id: Text
     prompt: Text
-    fields: list[ApprovalField]
+    fields: list[Open[ApprovalField]]
     output_key: Text
     wf_state: dict[Text, Json]
     stage_results: list[Json]

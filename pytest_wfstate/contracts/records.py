@@ -21,7 +21,7 @@ from pydantic import (
 
 from pytest_wfstate.errors import CorruptRecord
 
-MAX_DEPTH = 100
+MAX_DEPTH = 128  # as many as serde_json reads and writes
 _MAX_INT_BITS = 14_000  # Python reads and writes at most 4,300 digits
 
 

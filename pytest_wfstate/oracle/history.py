@@ -73,6 +73,12 @@ class Entry:
         return isinstance(self.outcome, Returned | Refused)
 
     @property
+    def returned_text(self) -> str | None:
+        """The text that it returned, if it did: ids and tokens that a store generates are texts."""
+        returned = self.outcome.value if isinstance(self.outcome, Returned) else None
+        return returned if isinstance(returned, str) else None
+
+    @property
     def must_have_happened(self) -> bool:
         """Whether the call is part of every order that explains the history."""
         return not isinstance(self.outcome, Errored | NeverReturned)

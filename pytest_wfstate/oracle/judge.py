@@ -7,13 +7,14 @@ crash as calls that never returned, concurrent calls all together.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
+import dataclasses
+from collections.abc import Callable, Hashable, Iterable, Sequence
 
 from pytest_wfstate.contracts.base import Call
 from pytest_wfstate.errors import Violation
 from pytest_wfstate.oracle.history import Entry, Errored, NeverReturned, Outcome, Returned
 from pytest_wfstate.oracle.linearize import check
-from pytest_wfstate.oracle.model import ReferenceModel, ReferenceState
+from pytest_wfstate.oracle.model import ReferenceModel, ReferenceState, Transition
 from pytest_wfstate.oracle.partition import parts
 from pytest_wfstate.oracle.render import call_in_words, expectation, impossible_results, later_in_words, result_in_words
 from pytest_wfstate.oracle.values import frozen, memo_key
@@ -26,17 +27,44 @@ States = tuple[ReferenceState, ...]
 class Judge:
     """Judges stores by one reference.
 
-    One that `remembers` its steps judges the same calls on many disks: it asks the reference about each of them once.
+    One that `remembers` judges the same calls on many disks: it asks the reference about each of them once. Schedules
+    make the same calls, too, and are always remembered.
     """
 
     def __init__(self, model: ReferenceModel, *, remembers: bool = False) -> None:
         self.model = model
-        self.steps: dict[object, tuple[Call, States]] | None = {} if remembers else None
+        self._remembers = remembers
+        self._transitions: dict[Hashable, list[Transition]] = {}
+        self._calls: dict[int, Call] = {}
+        """Calls that are remembered by their id, so that no other one gets it."""
+        self._restarted: dict[ReferenceState, ReferenceState] = {}
         self._verdicts: dict[Hashable, str | None] = {}
 
     def begin(self, states: States = ()) -> Timeline:
         """Begin a timeline of sequential calls, on an empty store or on one that is in one of these states."""
         return Timeline(self, states or (self.model.start(),))
+
+    def step(self, state: ReferenceState, entry: Entry, call: Call) -> Iterable[ReferenceState]:
+        """Return every state that a call can lead to with its outcome."""
+        if not self._remembers:
+            return self.model.step(state, entry)
+        self._calls[id(call)] = call
+        return self._remembered(state, entry, id(call))
+
+    def _remembered(self, state: ReferenceState, entry: Entry, call: Hashable) -> Iterable[ReferenceState]:
+        """Ask the reference once about a call in a state."""
+        key = (state, entry.client, call, entry.must_have_happened, entry.returned_text)
+        if key not in self._transitions:
+            self._transitions[key] = list(self.model.transitions(state, entry))
+        return self.model.explained(self._transitions[key], entry)
+
+    def restart(self, state: ReferenceState) -> ReferenceState:
+        """Return the state after every process has ended."""
+        if not self._remembers:
+            return self.model.restart(state)
+        if state not in self._restarted:
+            self._restarted[state] = self.model.restart(state)
+        return self._restarted[state]
 
     def schedule(self, entries: Sequence[Entry]) -> None:
         """Judge concurrent calls of few clients. Of their times, only which ended before which began matters.
@@ -45,9 +73,14 @@ class Judge:
             Violation: the results are impossible in any order of the calls.
         """
         order = tuple(tuple(entry.end < other.begin for other in entries) for entry in entries)
-        key = (order, *((entry.client, entry.name, memo_key(entry.args), _key(entry.outcome)) for entry in entries))
+        args = {id(entry.args): memo_key(entry.args) for entry in entries}
+        key = (order, *((entry.client, entry.name, args[id(entry.args)], _key(entry.outcome)) for entry in entries))
         if key not in self._verdicts:
-            unexplained = (check(part, self.model) for part in parts(entries, self.model.contract))
+            reference = _Remembering(
+                self.model.start,
+                lambda state, entry: self._remembered(state, entry, (entry.name, args[id(entry.args)])),
+            )
+            unexplained = (check(part, reference) for part in parts(entries, self.model.contract))
             contradiction = next(filter(None, unexplained), None)
             self._verdicts[key] = impossible_results(contradiction, self.model) if contradiction else None
         text = self._verdicts[key]
@@ -73,18 +106,18 @@ class Timeline:
             Violation: the reference does not allow this outcome.
         """
         entry = Entry(client, call.name, call.args, 0, 0, outcome)
-        states = self._after(entry, call)
-        line = f"{client}.{call_in_words(call)}"
+        unchanged = () if entry.must_have_happened else self.states
+        after = (next_state for state in self.states for next_state in self._judge.step(state, entry, call))
+        states = _distinct([*unchanged, *after])
         if not states:
             expected = expectation([self.model.expected(state, entry) for state in self.states], entry, self.model)
             details = [f"    {text}" for text in (*expected, detail()) if text]
-            raise Violation("\n".join([*self.lines, f"{line} {result_in_words(outcome)}", *details]))
+            line = f"{client}.{call_in_words(call)} {result_in_words(outcome)}"
+            raise Violation("\n".join([*self.lines, line, *details]))
         if self.model.mutates(call):  # a read that saw the right thing would only lengthen the report
-            self.lines.append(
-                line
-                if isinstance(outcome, Returned) and outcome.value is None
-                else f"{line} {result_in_words(outcome)}"
-            )
+            returned_nothing = isinstance(outcome, Returned) and outcome.value is None
+            result = "" if returned_nothing else f" {result_in_words(outcome)}"
+            self.lines.append(f"{client}.{call_in_words(call)}{result}")
         self.states = states
         if isinstance(outcome, Returned) and self.model.generates_id(call):
             self.generated_ids.append(outcome.value)
@@ -108,7 +141,7 @@ class Timeline:
     def restart(self) -> None:
         """Add a restart of every process: new handles on what is stored."""
         self.lines.append("-- restart --")
-        self.states = _distinct([self.model.restart(state) for state in self.states])
+        self.states = _distinct([self._judge.restart(state) for state in self.states])
 
     def wait(self, seconds: float) -> None:
         """Add that the clock was moved."""
@@ -119,19 +152,13 @@ class Timeline:
         expected = self.model.expected(self.states[0], Entry("", read.name, read.args, 0, 0, Returned(None)))
         return isinstance(expected, Returned) and expected.value is not None and frozen(expected.value) != frozen([])
 
-    def _after(self, entry: Entry, call: Call) -> States:
-        steps = self._judge.steps
-        if steps is None:
-            return self._step(entry)
-        key = (self.states, entry.client, id(call), _key(entry.outcome))
-        if key not in steps:
-            steps[key] = (call, self._step(entry))  # with the call, so that no other one gets its id
-        return steps[key][1]
 
-    def _step(self, entry: Entry) -> States:
-        unchanged = () if entry.must_have_happened else self.states
-        after = (next_state for state in self.states for next_state in self.model.step(state, entry))
-        return _distinct([*unchanged, *after])
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Remembering:
+    """The reference, as a search for an order sees it."""
+
+    start: Callable[[], ReferenceState]
+    step: Callable[[ReferenceState, Entry], Iterable[ReferenceState]]
 
 
 def _key(outcome: Outcome) -> Hashable:

@@ -5,16 +5,23 @@ from __future__ import annotations
 import copy
 import functools
 import inspect
-from collections.abc import Callable, Container, Hashable, Iterator
+from collections import Counter
+from collections.abc import Callable, Container, Hashable, Iterable, Iterator
 from typing import Any
 
 from pytest_wfstate.contracts.base import Call, Contract, GeneratedValues, PossibleEffect
 from pytest_wfstate.errors import CannotCompare, CorruptRecord
-from pytest_wfstate.oracle.history import Entry, Outcome, Refused, Returned
+from pytest_wfstate.oracle.history import Entry, Forgotten, Outcome, Refused, Returned
 from pytest_wfstate.oracle.values import alike, frozen, plain
 
 REFUSALS = (CorruptRecord, LookupError, ValueError, TypeError)
 """How a call can be refused. An error of a store counts as the first of these that it is an instance of."""
+
+_TRIALS = 5
+_OWN = (
+    "What is in a closure, on a class or in a module is not copied, so no call can be tried. State of a reference "
+    "belongs in its instance."
+)
 
 
 class ReferenceState:
@@ -64,10 +71,14 @@ class ReferenceState:
         return _holds(self._frozen, frozen(id_))
 
 
+Transition = tuple[Outcome, ReferenceState]
+"""What a call returns, and the state after it."""
+
+
 class ReferenceModel:
     """A contract's reference, as the checker needs it: for any call, the states that it can lead to.
 
-    Unless `in_order`, a returned list may be in any order.
+    Unless `in_order`, a returned list may be in any order. `trials` is for models of one contract to share.
     """
 
     def __init__(
@@ -77,11 +88,14 @@ class ReferenceModel:
         generated: GeneratedValues | None = None,
         *,
         in_order: bool = True,
+        trials: Counter[str] | None = None,
     ) -> None:
         self.contract = contract
         self._in_order = in_order
         self._normalise = normalise
         self._generated = generated or GeneratedValues()
+        self._trials = Counter[str]() if trials is None else trials
+        """How often each operation was tried to see whether copies of the reference are independent."""
 
     def start(self) -> ReferenceState:
         """Return an empty store without handles."""
@@ -97,19 +111,28 @@ class ReferenceModel:
 
     def step(self, state: ReferenceState, entry: Entry) -> Iterator[ReferenceState]:
         """Yield every state that a call can lead to with its outcome."""
+        return self.explained(self.transitions(state, entry), entry)
+
+    def explained(self, transitions: Iterable[Transition], entry: Entry) -> Iterator[ReferenceState]:
+        """Yield where those transitions lead that have the outcome of a call, if it has any."""
+        for outcome, after in transitions:
+            if not entry.has_result or self.is_alike(outcome, entry.outcome):
+                yield after
+
+    def transitions(self, state: ReferenceState, entry: Entry) -> Iterator[Transition]:
+        """Yield what a call can do. Of what it returned in reality, only an id that the store generated matters."""
         if not self.contract[entry.name].mutates:
-            if not entry.has_result or self.is_alike(self._outcome(dict(state.handles), entry), entry.outcome):
-                yield state
+            yield self._outcome(dict(state.handles), entry), state
             return
-        seen = entry.outcome.value if isinstance(entry.outcome, Returned) else None
+        if self._trials[entry.name] < _TRIALS:
+            self._need_independent_copies(state, entry)
+        seen = entry.returned_text
         for effect in self._effects(state, entry):
             self._generated.use(seen)
             handles = state.copy()
             outcome = self._outcome(handles, entry, effect)
-            if self._generated.is_used and seen is not None and state.knows(seen):
-                continue  # what a store generates must be new
-            if not entry.has_result or self.is_alike(outcome, entry.outcome):
-                yield ReferenceState(handles)
+            if not self._generated.is_used or seen is None or not state.knows(seen):  # what a store generates is new
+                yield outcome, ReferenceState(handles)
 
     def expected(self, state: ReferenceState, entry: Entry) -> Outcome:
         """Return the outcome that a call should have."""
@@ -139,6 +162,44 @@ class ReferenceModel:
         handle = self._handle(state.copy(), entry.client) if died and operation.partial_effects else None
         return operation.possible_effects(handle, entry.args, died=died)
 
+    def _need_independent_copies(self, state: ReferenceState, entry: Entry) -> None:
+        """Try a call on copies of a state. An operation is tried until it has changed one, and a few times at most.
+
+        Raises:
+            CannotCompare: a copy is not complete, or the call shows elsewhere than in the copy that it was made on.
+        """
+        name, reads, handles = type(state.handles[""]).__name__, self._reads_of(entry), state.copy()
+        hash(state)
+        before = [self._outcome(dict(state.handles), read) for read in reads]
+        self._generated.use(None)
+        first = self._outcome(handles, entry)
+        is_generated = self._generated.is_used
+        second = first if is_generated else self._outcome(state.copy(), entry)
+        after = [self._outcome(dict(state.handles), read) for read in reads]
+        shared = f"The reference {name} shares state with its copies: after {entry.name} was called on one of them"
+        for call, one, other in zip([*reads, entry], [*before, first], [*after, second], strict=True):
+            if not self.is_alike(one, other):
+                args, on = ", ".join(map(repr, call.args)), "another copy" if call is entry else "the original"
+                raise CannotCompare(
+                    f"{shared}, {call.name}({args}) on {on} {_ended(other)}, before {_ended(one)}. {_OWN}"
+                )
+        if ReferenceState(state.handles) != state:
+            raise CannotCompare(f"{shared}, the original is not what it was. {_OWN}")
+        changed = ReferenceState(handles)
+        if any(ReferenceState(one.copy()) != one for one in (state, changed)):
+            raise CannotCompare(
+                f"The reference {name} is not copied in full by copy.deepcopy(). Keep plain data in it."
+            )
+        has_changed = frozen(handles[""]) != frozen(state.handles[""])
+        self._trials[entry.name] += _TRIALS if has_changed else 1
+
+    def _reads_of(self, entry: Entry) -> list[Entry]:
+        """Return calls that show what a call changes."""
+        keys = self.contract[entry.name].keys
+        ids = [id_ for id_ in (keys(*entry.args) if keys else entry.args) if isinstance(id_, str)]
+        reads = self.contract.reads(ids or ["a"])
+        return [Entry(entry.client, read.name, read.args, 0, 0, Forgotten()) for read in reads]
+
     def _outcome(self, handles: dict[str, Any], entry: Entry, effect: PossibleEffect | None = None) -> Outcome:
         handle = self._handle(handles, entry.client)
         try:
@@ -160,6 +221,10 @@ def _check(handle: Any) -> None:
     except CannotCompare as error:
         text = f"The reference {type(handle).__name__} keeps what cannot be compared: {error}"
         raise CannotCompare(text) from error.__cause__
+
+
+def _ended(outcome: Outcome) -> str:
+    return f"returned {outcome.value!r}" if isinstance(outcome, Returned) else f"was {outcome}"
 
 
 def refused(error: BaseException) -> Refused:

@@ -1,22 +1,24 @@
 """Values: whether two of them are the same, for the states of a reference and for the results of calls.
 
 Both are taken apart in one way, whatever their type: into their type and what they hold, which for an object is what
-pickle would keep of it. A type that cannot be taken apart is refused: taking two of its values for equal would hide a
-bug, and taking them for different would invent one.
+pickle would keep of it, and all attributes besides. A type that cannot be taken apart is refused: taking two of its
+values for equal would hide a bug, and taking them for different would invent one.
 """
 
 from __future__ import annotations
 
 import collections
+import contextlib
 import copy
 import dataclasses
 import decimal
+import enum
 import fractions
 import functools
 import json
 import threading
 import types
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Sequence
 from typing import Any
 
 from pydantic import BaseModel
@@ -31,7 +33,7 @@ _BY_IDENTITY = (type, types.FunctionType, types.BuiltinFunctionType, types.Modul
 _STATELESS = (type(threading.Lock()), type(threading.RLock()), GeneratedValues)
 """No call is in progress when values are compared, so no lock is held; and generated values belong to no state."""
 _ATOMS = frozenset([int, bool, bytes])
-_BY_VALUE = (complex, decimal.Decimal, fractions.Fraction)
+_BY_VALUE = frozenset([complex, decimal.Decimal, fractions.Fraction])
 _TIMES = ("date", "time", "datetime", "timedelta")
 
 Label = Any
@@ -67,8 +69,20 @@ def plain(value: Any, normalise: Callable[[Any], Any] = lambda record: record) -
         return [plain(item, normalise) for item in value]
     if type(value) is dict:
         return {key: plain(item, normalise) for key, item in value.items()}
-    frozen(value)
-    return copy.deepcopy(value)
+    form, name = frozen(value), f"{type(value).__module__}.{type(value).__qualname__}"
+    try:
+        copied = copy.deepcopy(value)
+    except Exception as error:
+        raise CannotCompare(
+            f"it is of type {name}, which cannot be copied: {error}. Use "
+            "plain data instead, or write __setstate__() of its class, which takes what __getstate__() returns."
+        ) from error
+    if frozen(copied) != form:
+        raise CannotCompare(
+            f"it is of type {name}, which is not copied in full: copy.deepcopy() returns something else. Use plain "
+            "data instead, or write __deepcopy__() of its class."
+        )
+    return copied
 
 
 def alike(expected: Any, seen: Any, *, in_order: bool = True) -> bool:
@@ -82,10 +96,16 @@ def alike(expected: Any, seen: Any, *, in_order: bool = True) -> bool:
         return False
     if (one in (str, int, float) or _is_time(one)) and (expected == seen or expected in _any_times()):
         return True
-    if _is_by_value(expected):
+    if one in _BY_VALUE or _is_time(
+        one
+    ):  # those that are written differently can be equal: Decimal("1.0") and ("1.00")
         return frozen(expected) == frozen(seen) or bool(expected == seen)
     if one is list and not in_order:
         return _match(expected, seen)
+    if one is list:
+        return len(expected) == len(seen) and all(map(alike, expected, seen))
+    if one is dict and _has_texts_as_keys(expected) and _has_texts_as_keys(seen):
+        return expected.keys() == seen.keys() and all(alike(part, seen[key]) for key, part in expected.items())
     mine, theirs = parts(expected), parts(seen)
     return (
         mine.kind == theirs.kind
@@ -112,7 +132,8 @@ def frozen(value: Any) -> Hashable:
 
 def memo_key(value: Any) -> Hashable:
     """Return what is equal for the same values alone, as `frozen` does, but for JSON in less time."""
-    return (memo_key, repr(value)) if is_json(value) else frozen(value)
+    is_text = is_json(value) or (type(value) is tuple and all(map(is_json, value)))
+    return (memo_key, repr(value)) if is_text else frozen(value)
 
 
 def is_json(value: Any) -> bool:
@@ -141,37 +162,96 @@ def parts(value: Any) -> Parts:
         return Parts(kind)
     if isinstance(value, types.MethodType):
         return Parts((kind, value.__func__), ordered=[(".__self__", value.__self__)])
-    if isinstance(value, (set, frozenset)):
-        return Parts(kind, ordered=_attributes(value, getattr(value, "__dict__", {})), unordered=list(value))
-    if isinstance(value, BaseModel):
-        state = {**value.__dict__, **(value.__pydantic_extra__ or {}), **(value.__pydantic_private__ or {})}
-        return Parts(kind, ordered=_attributes(value, state))
-    if dataclasses.is_dataclass(value):
-        names = [field.name for field in dataclasses.fields(value) if hasattr(value, field.name)]
-        state = {**{name: getattr(value, name) for name in names}, **getattr(value, "__dict__", {})}
-        return Parts(kind, ordered=_attributes(value, state))
-    return _reduced(value)
+    if isinstance(value, enum.Enum):
+        return Parts(kind, ordered=[(".value", value.value)])  # its other attributes belong to its class
+    if kind in (set, frozenset):
+        return Parts(kind, unordered=list(value))
+    return _object_parts(value)
 
 
-def _reduced(value: Any) -> Parts:
-    """Take an object apart as pickle and `copy.deepcopy` do."""
+def _object_parts(value: Any) -> Parts:
+    """Take an object apart: into its contents and state, as pickle does, and all attributes that pickle leaves out."""
+    kind, layout = _type_of(value), _layout(type(value))  # type: ignore[arg-type] # a type is hashable
     try:
         reduced = value.__reduce_ex__(4)
+        if isinstance(reduced, str):  # the name of a global
+            return Parts((kind, reduced))
+        make, args, state, items, entries = (*reduced, None, None, None)[:5]
+        state = layout.state(value, state)
     except Exception as error:
         raise _HidesItsState(type(value), str(error)) from error
-    kind = _type_of(value)
-    if isinstance(reduced, str):  # the name of a global
-        return Parts((kind, reduced))
-    make, args, state, items, entries = (*reduced, None, None, None)[:5]
-    ordered: list[tuple[Label, Any]] = [(".__reduce__", arg) for arg in args if arg is not type(value)]
     if isinstance(state, tuple) and len(state) == 2 and all(part is None or isinstance(part, dict) for part in state):
         state = {**(state[0] or {}), **(state[1] or {})}  # attributes, and slots
+    is_set = isinstance(value, (set, frozenset))
+    ordered: list[tuple[Label, Any]] = [(".__reduce__", arg) for arg in args if arg is not type(value) and not is_set]
+    attributes = dict(value.__dict__) if layout.has_dict else {}
     if isinstance(state, dict) and all(isinstance(name, str) for name in state):
-        ordered += _attributes(value, state)
+        attributes |= state
     elif state is not None:
         ordered.append((".__getstate__()", state))
+    ordered += _attributes(value, attributes)
+    ordered += _slots(value, layout)
     ordered += enumerate(items or ())
-    return Parts((kind, None if make is type(value) else make), ordered, list(entries or ()))
+    made_by = None if make is type(value) else make
+    return Parts((kind, made_by), ordered, list(entries or ()), list(value) if is_set else ())
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Layout:
+    """Where the objects of a type keep what they hold.
+
+    One of its classes may say what they hold. It knows nothing of what others add to it.
+    """
+
+    state: Callable[[Any, Any], Any]
+    """Given an object and its state as pickle has it, what that class says."""
+    slots: tuple[tuple[str, Any], ...]
+    """The slots that others add, with their descriptors: a class and its base can have one of the same name."""
+    has_dict: bool
+    """Whether others add a `__dict__`."""
+
+
+@functools.lru_cache(1024)
+def _layout(kind: type) -> _Layout:
+    spokesman = BaseModel if issubclass(kind, BaseModel) else next(filter(_says_what_it_holds, kind.__mro__), None)
+    own = spokesman.__mro__ if spokesman else ()
+    others = [base for base in kind.__mro__ if base not in own]
+    members = [pair for base in others if "__slots__" in vars(base) for pair in vars(base).items()]
+    slots = tuple(pair for pair in members if isinstance(pair[1], types.MemberDescriptorType))
+    return _Layout(_state_by(spokesman), slots, _have_dict(others) and not _have_dict(own))
+
+
+def _have_dict(bases: Iterable[type]) -> bool:
+    return any("__dict__" in vars(base) for base in bases)
+
+
+def _says_what_it_holds(base: type) -> bool:
+    """Whether a class itself has a method that pickle asks, and that leaves out nothing by mistake.
+
+    That of a dataclass leaves out what its bases hold, that of Counter all attributes.
+    """
+    methods = [vars(base).get(name) for name in ("__reduce_ex__", "__reduce__", "__getstate__")]
+    written = [method for method in methods if method and getattr(method, "__module__", "") != "dataclasses"]
+    return base not in (object, collections.Counter) and bool(written)
+
+
+def _state_by(spokesman: type | None) -> Callable[[Any, Any], Any]:
+    if spokesman is None:
+        return lambda _, __: None
+    if spokesman is BaseModel:  # whichever fields were set, a model is the same
+        return lambda value, _: {
+            **value.__dict__,
+            **(value.__pydantic_extra__ or {}),
+            **(value.__pydantic_private__ or {}),
+        }
+    getstate: Any = getattr(spokesman, "__getstate__", None) if "__getstate__" in vars(spokesman) else None
+    return (lambda value, _: getstate(value)) if getstate else (lambda _, state: state)
+
+
+def _slots(value: Any, layout: _Layout) -> Iterator[tuple[Label, Any]]:
+    for name, descriptor in layout.slots:
+        with contextlib.suppress(AttributeError):  # empty
+            yield f".{name}", descriptor.__get__(value)
 
 
 def _type_of(value: Any) -> type:
@@ -194,11 +274,6 @@ def _cached_properties(kind: type) -> frozenset[str]:
     return frozenset(name for name, attribute in attributes if isinstance(attribute, functools.cached_property))
 
 
-def _is_by_value(value: Any) -> bool:
-    """Whether two values that are written differently can be equal, as Decimal("1.0") and Decimal("1.00") are."""
-    return isinstance(value, _BY_VALUE) or _is_time(_type_of(value))
-
-
 def _is_time(kind: type) -> bool:
     return kind.__module__ == "datetime" and kind.__name__ in _TIMES
 
@@ -215,6 +290,11 @@ def _compared(value: Any, ordered: Sequence[tuple[Label, Any]]) -> dict[Hashable
 def _by_key(value: Any, keyed: Sequence[tuple[Any, Any]]) -> dict[Hashable, Any]:
     in_order = isinstance(value, collections.OrderedDict)
     return {(number if in_order else None, frozen(key)): item for number, (key, item) in enumerate(keyed)}
+
+
+def _has_texts_as_keys(value: dict[Any, Any]) -> bool:
+    """Whether equal keys are the same: those that are not texts may be, as 1 and True are, equal and different."""
+    return all(type(key) is str for key in value)
 
 
 def _all_alike(expected: dict[Hashable, Any], seen: dict[Hashable, Any]) -> bool:
@@ -272,7 +352,7 @@ class _Freezer:
     def __call__(self, value: Any) -> Hashable:
         kind = type(value)
         if value is None or kind is str:
-            return str(value) if value is not None else None
+            return value  # type: ignore[no-any-return]
         if kind in _ATOMS:
             return (kind, value)  # 1, 1.0 and True are equal to Python
         if kind is tuple:
@@ -285,18 +365,14 @@ class _Freezer:
         if kind is list:
             return (kind, self._each(enumerate(value)))
         if kind is dict:
-            return (kind, self._each((key, key) for key in value), self._each(value.items()))
+            return (kind, *self._keys_and_items(value.items()))
         taken = parts(value)
         labels = tuple(label for label, _ in taken.ordered)
-        keys = self._each((key, key) for key, _ in taken.keyed)
-        return (
-            taken.kind,
-            labels,
-            self._each(taken.ordered),
-            keys,
-            self._each(taken.keyed),
-            self._unordered(taken.unordered),
-        )
+        rest = (*self._keys_and_items(taken.keyed), self._unordered(taken.unordered))
+        return (taken.kind, labels, self._each(taken.ordered), *rest)
+
+    def _keys_and_items(self, entries: Collection[tuple[Any, Any]]) -> tuple[Hashable, Hashable]:
+        return (self._each((key, key) for key, _ in entries), self._each(entries)) if entries else ((), ())
 
     def _each(self, labelled: Iterable[tuple[Label, Any]]) -> tuple[Hashable, ...]:
         label, forms = None, []

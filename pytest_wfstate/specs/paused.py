@@ -17,7 +17,7 @@ _LONG = 3600  # seconds: no claim of a test is that old, unless its clock is fro
 
 def _partial_recoveries(handle: MemoryPausedStore, older_than: float | None = None) -> Iterable[PossibleEffect]:
     """Yield recoveries of some of the claimed runs: a recovery is atomic for each run, not for all of them."""
-    claimed = list(handle._inflight)
+    claimed = [run_id for run_id, run in handle._runs.items() if run.claim]
     for size in range(1, len(claimed)):
         for run_ids in itertools.combinations(claimed, size):
             yield functools.partial(MemoryPausedStore.recover_some, run_ids=run_ids, older_than=older_than)

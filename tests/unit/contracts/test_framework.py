@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from pytest_wfstate import (
+    ApprovalField,
     CorruptRecord,
     PausedWorkflow,
     Stage,
@@ -28,9 +29,17 @@ from pytest_wfstate.contracts.framework import FrameworkType
 from pytest_wfstate.contracts.moments import NanosecondTime
 from tests.unit.values import json_values
 
-KINDS: list[type[FrameworkType]] = [Workflow, Stage, WorkflowDefinition, WorkflowStep]
+KINDS: list[type[FrameworkType]] = [Workflow, Stage, ApprovalField, WorkflowDefinition, WorkflowStep]
+ALL_KINDS = FrameworkType.__subclasses__()
+RENAMED = [
+    (kind, name, field.serialization_alias)
+    for kind in ALL_KINDS
+    for name, field in kind.model_fields.items()
+    if field.serialization_alias
+]
 OBJECTS = {
     "nothing": "{}",
+    "field": '{"name":"n","label":null,"field_type":{"select":["a"]},"required":"yes","hint":1,"options":{}}',
     "order": '{"name":"N","id":"i"}',
     "null": '{"id":"i","timeout_ms":null,"goal":null,"input_schema":null}',
     "other types": '{"id":1,"name":[],"start":{},"stages":"none","steps":{"a":1},"step":false,"edges":[1,{"from":2}]}',
@@ -70,6 +79,65 @@ def test_a_copy_is_written_as_the_original_was_read(copied: Callable[[Any], Any]
     assert copied(Workflow.from_json(OBJECTS["nested"], "upstream")).to_json() == OBJECTS["nested"]
 
 
+@pytest.mark.parametrize(("kind", "name", "key"), RENAMED)
+class TestANameThatOnlyPythonUses:
+    """`Edge.from_` is `from` in JSON, so a field `from_` in JSON is one that nobody knows."""
+
+    @pytest.mark.parametrize("order", ["{key}{name}", "{name}{key}", "{name}"])
+    def test_is_kept_in_json_beside_the_field(self, kind: type[FrameworkType], name: str, key: str, order: str) -> None:
+        parts = order.replace("{key}", f'"{key}":"k",').replace("{name}", f'"{name}":["n"],')
+        text = "{" + parts + '"to":"c"}'
+        record = kind.from_json(text, "upstream")
+
+        assert (record.to_json(), getattr(record, name)) == (text, "k" if "key" in order else None)
+        for copied in (kind.checked(record), record.model_copy(deep=True), pickle.loads(pickle.dumps(record))):
+            assert (kind.checked(copied).to_json(), copied) == (text, record)
+
+    def test_is_kept_in_a_dict_beside_the_field(self, kind: type[FrameworkType], name: str, key: str) -> None:
+        record = kind.model_validate({key: "k", name: "n", "to": "c"})
+
+        assert getattr(record, name) == "k"
+        assert json.loads(kind.checked(record).to_json()).items() >= {key: "k", name: "n"}.items()
+
+    def test_still_changes_the_field(self, kind: type[FrameworkType], name: str, key: str) -> None:
+        record = kind.from_json(f'{{"{key}":"k","{name}":"n","to":"c"}}', "upstream")
+
+        setattr(record, name, "changed")
+
+        assert kind.checked(record).to_json() == f'{{"{key}":"changed","{name}":"n","to":"c"}}'
+
+
+def test_a_record_with_such_a_name_goes_through_a_store_untouched() -> None:
+    edge = '{"from":"a","from_":"b","to":"c"}'
+    workflow = Workflow.from_json(f'{{"edges":[{edge}]}}', "upstream")
+    record = PausedWorkflow.checked(samples.paused(workflow=workflow))
+
+    assert edge in record.to_json()
+    assert edge in PausedWorkflow.checked(PausedWorkflow.from_json(record.to_json(), "store")).to_json()
+
+
+@pytest.mark.parametrize("checked", [lambda it: it, Stage.checked], ids=["as it is", "checked"])
+@pytest.mark.parametrize("name", ["x", "name", "timeout_ms", "step"])
+def test_a_field_that_is_deleted_is_not_written(name: str, checked: Callable[[Stage], Stage]) -> None:
+    fields = {"id": "i", "x": None, "name": "n", "step": {"type": "a"}, "timeout_ms": None}
+    stage = Stage.from_json(json.dumps(fields), "upstream")
+
+    delattr(stage, name)
+
+    del fields[name]
+    assert written(checked(stage)) == json.dumps(fields)
+    assert getattr(stage, name, None) is None
+
+
+def test_an_unknown_field_that_is_taken_out_is_not_written() -> None:
+    stage = Stage.from_json('{"x":1,"id":"i"}', "upstream")
+
+    assert stage.model_extra is not None
+    stage.model_extra.pop("x")
+
+    assert stage.to_json() == Stage.checked(stage).to_json() == '{"id":"i"}'
+
+
 def test_what_has_the_usual_shape_is_typed() -> None:
     workflow = Workflow.from_json('{"stages":[{"id":"a","step":{"type":"approval"}},{"id":"b"}]}', "upstream")
 
@@ -96,7 +164,7 @@ def test_what_is_made_in_python_is_written_in_full() -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_python_must_name_what_every_framework_writes(kind: type[FrameworkType]) -> None:
-    with pytest.raises(ValidationError, match="id\n  Field required"):
+    with pytest.raises(ValidationError, match=r"(id|name)\n  Field required"):
         kind()
 
 

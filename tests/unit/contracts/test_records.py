@@ -35,7 +35,6 @@ from tests.unit.values import JSON_VALUES, NO_JSON, RECORDS, json_values, label,
 OURS = {
     "SideEffectRecord": samples.effect(),
     "WorkflowCheckpoint": samples.checkpoint(),
-    "ApprovalField": ApprovalField(name="approved"),
     "PausedWorkflow": samples.paused(),
     "ResumePoint": samples.resume_point(),
     "CheckpointKey": samples.key(),
@@ -49,6 +48,7 @@ FRAMEWORKS: dict[str, FrameworkType] = {
     "Stage": samples.paused().workflow.stages[0],
     "StageStep": samples.paused().workflow.stages[0].step,
     "Edge": samples.paused().workflow.edges[0],
+    "ApprovalField": ApprovalField(name="approved"),
     "WorkflowDefinition": samples.definition(),
     "WorkflowStep": samples.definition().steps[0],
     "StepKind": samples.definition().steps[0].kind,
@@ -95,19 +95,19 @@ class TestPlainJson:
 
         assert str(refused.value).startswith(message)
 
-    def test_100_nested_lists_are_not_too_deep(self) -> None:
-        assert plain_json(nested(100, "leaf")) == nested(100, "leaf")
+    def test_128_nested_lists_are_not_too_deep(self) -> None:
+        assert plain_json(nested(128, "leaf")) == nested(128, "leaf")
 
     @pytest.mark.parametrize("innermost", [["leaf"], [], {}, ()], ids=repr)
-    def test_more_than_100_levels_are_refused(self, innermost: Any) -> None:
-        with pytest.raises(ValueError, match="nested more than 100 levels deep, or contains itself"):
-            plain_json(nested(100, innermost))
+    def test_more_than_128_levels_are_refused(self, innermost: Any) -> None:
+        with pytest.raises(ValueError, match="nested more than 128 levels deep, or contains itself"):
+            plain_json(nested(128, innermost))
 
     def test_a_value_that_contains_itself_is_refused(self) -> None:
         cycle: dict[str, Any] = {}
         cycle["self"] = [cycle]
 
-        with pytest.raises(ValueError, match="nested more than 100 levels deep, or contains itself"):
+        with pytest.raises(ValueError, match="nested more than 128 levels deep, or contains itself"):
             plain_json(cycle)
 
     def test_the_longest_allowed_integer_is_read_back(self) -> None:
@@ -266,18 +266,7 @@ class TestUnknownFields:
         assert json.dumps(json.loads(again.to_json())) == json.dumps(fields)
         assert json.loads(type(record).checked(again).to_json()) == fields
 
-    @pytest.mark.parametrize(
-        "name",
-        [
-            pytest.param("from_", marks=pytest.mark.xfail(reason="pydantic merges it with the field of that name")),
-            "model_config",
-            "checked",
-            "copy",
-            "__dict__",
-            "",
-            "größe",
-        ],
-    )
+    @pytest.mark.parametrize("name", ["from_", "model_config", "checked", "copy", "__dict__", "", "größe"])
     def test_they_may_have_any_name(self, name: str) -> None:
         fields = {"from": "a", "to": "b", "conditions": [], "label": "", name: "theirs"}
 

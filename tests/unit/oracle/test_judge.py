@@ -11,6 +11,7 @@ import pathlib
 import random
 import uuid
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from hypothesis import strategies as st
@@ -139,6 +140,17 @@ class TestConcurrentCalls:
         with pytest.raises(Violation):
             judge.schedule([entry("one", save("a"), 0, 1, DONE), entry("two", LOAD("a"), 2, 3, DONE)])
         judge.schedule([entry("one", save("a"), 0, 1, DONE), entry("two", LOAD("a"), 2, 3, A)])
+
+    def test_the_reference_is_asked_once_for_all_schedules(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        model = ReferenceModel(PAUSED)
+        judge, asked = Judge(model), Mock(side_effect=model.transitions)
+        monkeypatch.setattr(model, "transitions", asked)
+        judge.schedule([entry("one", save("a"), 0, 3, DONE), entry("two", LOAD("a"), 1, 2, A)])
+        assert asked.call_count == 3
+        judge.schedule([entry("one", save("a"), 0, 1, DONE), entry("two", LOAD("a"), 2, 3, A)])
+        assert asked.call_count == 3
+        with pytest.raises(Violation):
+            judge.schedule([entry("one", save("a", 2), 0, 1, DONE), entry("two", LOAD("a"), 2, 3, A)])
 
     def test_a_storm_shows_the_calls_around(self) -> None:
         with pytest.raises(Violation) as caught:

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import itertools
+from typing import Any, ClassVar
+
 import pytest
+from hypothesis import strategies as st
 
 from pytest_wfstate import samples
-from pytest_wfstate.contracts.base import Call
-from pytest_wfstate.errors import InvalidId
-from pytest_wfstate.oracle import Entry, Errored, NeverReturned, Outcome, Refused, Returned
+from pytest_wfstate.contracts.base import Call, Contract, Operation
+from pytest_wfstate.errors import CannotCompare, InvalidId
+from pytest_wfstate.oracle import Entry, Errored, Forgotten, NeverReturned, Outcome, Refused, Returned
 from pytest_wfstate.oracle.model import ReferenceModel, ReferenceState, refused
 from pytest_wfstate.oracle.values import plain
 from pytest_wfstate.specs.paused import CLAIM, COMPLETE, LOAD, PAUSED, RECOVER, TOKEN, save
@@ -47,7 +51,7 @@ class TestStep:
             for call in (save, CLAIM)
         ]
         left = after(*two_claimed, (RECOVER(), NeverReturned()))
-        assert sorted(sorted(state.handles[""]._paused) for state in left) == [["a"], ["a", "b"], ["b"]]
+        assert sorted(state.handles[""].list() for state in left) == [["a"], ["a", "b"], ["b"]]
 
     def test_a_token_is_the_one_that_the_store_returned_first(self) -> None:
         claimed = [(save("a"), Returned(None)), (CLAIM("a"), Returned(A)), (TOKEN("a"), Returned("t"))]
@@ -91,6 +95,97 @@ class TestStates:
         assert one == other
         (freed,) = after(*claims)
         assert one != freed
+
+
+IN_A_MODULE: dict[str, Any] = {}
+
+
+class Base:
+    def put(self, key: str, value: Any) -> None:
+        self.items()[key] = value
+
+    def get(self, key: str) -> Any:
+        return self.items().get(key)
+
+    def items(self) -> dict[str, Any]:
+        raise NotImplementedError
+
+
+class InAClosure(Base):
+    def __init__(self) -> None:
+        items: dict[str, Any] = {}
+        self.items = lambda: items  # type: ignore[method-assign]
+
+
+class OnItsClass(Base):
+    shared: ClassVar[dict[str, Any]] = {}
+
+    def items(self) -> dict[str, Any]:
+        return self.shared
+
+
+class InAModule(Base):
+    def items(self) -> dict[str, Any]:
+        return IN_A_MODULE
+
+
+class NeverCopied(Base):
+    def __init__(self) -> None:
+        self.own: dict[str, Any] = {}
+
+    def items(self) -> dict[str, Any]:
+        return self.own
+
+    def __deepcopy__(self, _: Any) -> NeverCopied:
+        return self
+
+
+class CopiedInPart(NeverCopied):
+    def __deepcopy__(self, _: Any) -> CopiedInPart:
+        return CopiedInPart()
+
+
+class CountsOnItsClass(Base):
+    """What is shared shows in no read."""
+
+    numbers = itertools.count()
+
+    def put(self, *_: Any) -> int:  # type: ignore[override]
+        return next(self.numbers)
+
+    def get(self, *_: Any) -> None:
+        pass
+
+
+PUT = Operation("put", lambda _: st.nothing(), mutates=True, positional=2, required=True)
+GET = Operation("get", lambda _: st.nothing())
+
+
+def put_twice(reference: type) -> None:
+    model = ReferenceModel(Contract("", [PUT, GET], lambda _: reference(), PUT, lambda ids: list(map(GET, ids))))
+    state = model.start()
+    for value in (1, 2):
+        (state,) = model.step(state, Entry("one", "put", ("a", value), 0, 0, Forgotten()))
+
+
+@pytest.mark.parametrize(
+    ("reference", "message"),
+    [
+        (
+            InAClosure,
+            r"^The reference InAClosure shares .* get\('a'\) on the original returned 1, before returned None",
+        ),
+        (OnItsClass, r"get\('a'\) on the original returned .* State of a reference belongs in its instance\.$"),
+        (InAModule, r"get\('a'\) on the original returned"),
+        (NeverCopied, r"^The reference NeverCopied shares state"),
+        (CopiedInPart, r"^The reference CopiedInPart is not copied in full"),
+        (CountsOnItsClass, r"put\('a', 1\) on another copy returned \d, before returned \d\."),
+    ],
+)
+def test_a_reference_that_shares_state_with_its_copies_is_refused(reference: type, message: str) -> None:
+    for _ in range(2):  # the second time, something is there already
+        with pytest.raises(CannotCompare, match=message):
+            put_twice(reference)
 
 
 def test_an_error_counts_as_one_of_few_refusals() -> None:
