@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-import dataclasses
 import os
 import signal
 import threading
 from types import FrameType, TracebackType
 from typing import Any
+
+from pytest_wfstate.faults.patience import Patience
+from pytest_wfstate.faults.real_clock import now
 
 _AT_ONCE = 1e-6  # seconds: 0 would stop the timer
 
@@ -25,19 +27,8 @@ class TimeIsUp(BaseException):
         return self.__traceback__
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class _TimedBlock:
-    """A `with` block: the timer that ran before it, and the one that runs now."""
-
-    earlier: tuple[float, float]
-    """Seconds that were left, and its interval."""
-    seconds: float
-    is_ours: bool
-    """Whether it is the block that has no time left when the timer rings."""
-
-
 class Alarm:
-    """Raises `TimeIsUp` in a `with` block that takes more than `seconds`.
+    """Raises `TimeIsUp` in a `with` block that takes more than `seconds`, not counting what a busy machine takes.
 
     Its signal handler is installed once, since that takes longer than many a call. Another alarm, such as that of a
     plugin that limits the time of tests, keeps running: it rings when it would have rung, inside a block and outside.
@@ -47,8 +38,14 @@ class Alarm:
         self.seconds = seconds
         self._before: Any = None
         self._is_installed = False
-        self._blocks: list[_TimedBlock] = []
-        """The blocks that are entered, the innermost last."""
+        self._blocks: list[Patience] = []
+        """Those of the blocks that are entered, the innermost last."""
+        self._theirs: float | None = None
+        """When the other alarm rings, if there is one."""
+        self._interval = 0.0
+        """After how many seconds it rings again, if it does."""
+        self._ours = 0.0
+        """When the innermost block is looked at next. A signal before that is somebody else's."""
 
     def __enter__(self) -> None:
         if not hasattr(signal, "setitimer") or threading.current_thread() is not threading.main_thread():
@@ -56,17 +53,21 @@ class Alarm:
         if not self._is_installed:
             self._before = signal.signal(signal.SIGALRM, self._ring)
             self._is_installed = True
-        earlier = signal.getitimer(signal.ITIMER_REAL)
-        is_in_ours = bool(self._blocks) and self._blocks[-1].is_ours
-        self._blocks.append(_armed(self.seconds, earlier, is_in_ours=is_in_ours))
+        if not self._blocks:
+            left, self._interval = signal.getitimer(signal.ITIMER_REAL)
+            self._theirs = now() + left if left else None
+        else:
+            _stop_timer()
+        self._blocks.append(Patience(self.seconds))
+        self._start_timer()
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
         if self._blocks and threading.current_thread() is threading.main_thread():
-            block = self._blocks.pop()
-            left, interval = block.earlier
-            passed = block.seconds - signal.setitimer(signal.ITIMER_REAL, 0)[0]
-            if left:
-                signal.setitimer(signal.ITIMER_REAL, max(left - passed, _AT_ONCE), interval)
+            try:
+                _stop_timer()
+            finally:
+                self._blocks.pop()
+                self._start_timer()
 
     def close(self) -> None:
         """Restore the previous signal handler."""
@@ -74,23 +75,33 @@ class Alarm:
             self._is_installed = False
             signal.signal(signal.SIGALRM, self._before)
 
+    def _start_timer(self) -> None:
+        """Start the timer for what is due first, or for the other alarm alone if no block is entered."""
+        theirs = None if self._theirs is None else max(self._theirs - now(), _AT_ONCE)
+        if not self._blocks:
+            signal.setitimer(signal.ITIMER_REAL, theirs or 0, self._interval)
+            return
+        ours = self._blocks[-1].interval
+        self._ours = now() + ours
+        signal.setitimer(signal.ITIMER_REAL, ours if theirs is None else min(ours, theirs))
+
     def _ring(self, number: int, frame: FrameType | None) -> None:
-        block = self._blocks[-1] if self._blocks else None
-        if block is not None and block.is_ours:
-            raise TimeIsUp
-        if callable(self._before):
+        is_theirs = self._theirs is not None and now() >= self._theirs
+        if self._blocks and not is_theirs and now() >= self._ours:
+            looks = [patience.is_over() for patience in self._blocks]
+            if any(looks):
+                raise TimeIsUp
+        elif callable(self._before):
             self._before(number, frame)
         elif self._before == signal.SIG_DFL:
             self.close()
             os.kill(os.getpid(), number)
-        if block is not None:
-            interval = block.earlier[1]
-            self._blocks[-1] = _armed(self.seconds - block.seconds, (interval, interval), is_in_ours=False)
+        if self._blocks:
+            if is_theirs:
+                self._theirs = now() + self._interval if self._interval else None
+            self._start_timer()
 
 
-def _armed(seconds: float, earlier: tuple[float, float], *, is_in_ours: bool) -> _TimedBlock:
-    """Start the timer of a block, or keep the earlier one if that is to ring before."""
-    is_sooner = 0 < earlier[0] < seconds
-    block = _TimedBlock(earlier, earlier[0] if is_sooner else seconds, is_ours=is_in_ours or not is_sooner)
-    signal.setitimer(signal.ITIMER_REAL, block.seconds)
-    return block
+def _stop_timer() -> None:
+    """Stop the timer. If it has just run out, the handler runs now, before the block that it is about is changed."""
+    signal.setitimer(signal.ITIMER_REAL, 0)

@@ -50,9 +50,10 @@ def play_random_calls(
         suppress_health_check=list(HealthCheck),
         phases=(Phase.generate, Phase.shrink) if shrinks else (Phase.generate,),
     )
-    @given(scripts(operations))
-    def play(steps: Sequence[Step]) -> None:
+    @given(st.data())
+    def play(data: st.DataObject) -> None:
         with _ending_the_search(), handles() as opened:
+            steps = data.draw(scripts(operations))  # here, since a time limit can strike while a script is made
             script = begin()
 
             def all_steps() -> Iterator[Step]:

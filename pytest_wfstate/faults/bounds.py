@@ -47,10 +47,14 @@ class Bounds:
     """Schedules that are run."""
     losses: float = MOST_LOSSES
     """How many ways to lose part of one file, or of the names, are tried at one point of the run."""
+    clause_parts: int = 1
+    """A clause of a suite, one of dozens, gets one of this many parts."""
     orders: int = 2
     """In how many more orders a run with several threads or tasks is recorded."""
     samples: int = 4
     """Disks that are checked once more, in a clean process."""
+    advised: int = 500
+    """Disks that are checked after a violation, with and without an fsync that may be missing, to advise on it."""
     seconds: float = 1_800
     """A safety net, which a machine ten times slower does not reach. Then the result is INCOMPLETE, not a pass."""
 
@@ -67,8 +71,10 @@ SHARED = ("states", "looks", "volume", "runs", "schedules")
 """The bounds that the explorations of a test can share."""
 
 PROFILES = {
-    "quick": Bounds(states=500, looks=5_000, volume=2**31, runs=100, schedules=500, samples=2, seconds=600),
-    "default": Bounds(),
+    "quick": Bounds(
+        states=500, looks=5_000, volume=2**31, runs=100, schedules=500, samples=2, advised=100, seconds=600
+    ),
+    "default": Bounds(clause_parts=10),
     "thorough": Bounds(
         states=1_000_000,
         looks=10_000_000,
@@ -78,6 +84,7 @@ PROFILES = {
         losses=1_000_000,
         orders=16,
         samples=16,
+        advised=5_000,
         seconds=86_400,
     ),
 }

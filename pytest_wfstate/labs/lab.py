@@ -53,6 +53,9 @@ class Settings:
 class Lab:
     """Explores what a test asks for, in folders that it removes."""
 
+    explains = True
+    """Whether it advises on a violation, for which it checks more disks."""
+
     def __init__(self, settings: Settings | None = None) -> None:
         self._settings = settings or Settings()
         self._folders = contextlib.ExitStack()
@@ -62,11 +65,12 @@ class Lab:
         self._parts: int | None = None
 
     def divide(self, parts: int) -> None:
-        """Share the bounds among the next `parts` explorations.
+        """Share what the profile allows a clause of a suite among the next `parts` explorations.
 
         Each may use an equal part of what is left, so what one does not use is for those after it.
         """
-        self._left, self._parts = self._settings.bounds, parts
+        bounds = self._settings.bounds
+        self._left, self._parts = bounds.share(bounds.clause_parts), parts
 
     def close(self) -> None:
         """Remove every folder that was made.
@@ -88,7 +92,8 @@ class Lab:
 
     @property
     def _bounds(self) -> Bounds:
-        return self._settings.bounds if self._parts is None else self._left.share(max(1, self._parts))
+        bounds = self._settings.bounds if self._parts is None else self._left.share(max(1, self._parts))
+        return bounds if self.explains else dataclasses.replace(bounds, advised=0)
 
     def _measure(self, exploration: Exploration[R], unmeasured: Unmeasured) -> Steps[R]:
         """Run an exploration and report how it ended.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 from pytest_wfstate.contracts.base import Contract
 from pytest_wfstate.engine.driver import Driver
@@ -140,6 +140,7 @@ class Race(Lab):
         seed: int = 0,
         medium: Medium = "disk",
         server: KillableServer | None = None,
+        unmeasured: Unmeasured = "fail",
     ) -> StormResult:
         """Have several processes make random calls of a contract, all at once, on the store that `open(home)` opens.
 
@@ -150,7 +151,7 @@ class Race(Lab):
 
         Raises:
             RaceBug: the results are impossible in any order of the calls, or a call failed or hung.
-            NotMeasured: it is INCOMPLETE: calls were not made or not judged.
+            NotMeasured: it is INCOMPLETE: calls were not made or not judged, and that is not to skip the test.
         """
         if calls is not None and calls < 1:
             raise ValueError(f"calls is {calls!r}. A storm needs at least one call.")
@@ -173,6 +174,7 @@ class Race(Lab):
                 kills=kills,
                 timeout=TIMEOUT,
                 server=server,
+                unmeasured=unmeasured,
             )
 
     def run_storm(
@@ -181,6 +183,7 @@ class Race(Lab):
         contract: Contract,
         result: StormResult,
         calls: int | None = None,
+        unmeasured: Unmeasured = "fail",
         **settings: Any,
     ) -> StormResult:
         """Do what `storm` does, through handles that a suite opens. `settings` are passed to `StormRun`.
@@ -188,12 +191,13 @@ class Race(Lab):
         Raises:
             RaceBug, NotMeasured: as `storm` does.
         """
+        need_known("unmeasured", unmeasured, get_args(Unmeasured))
         with self._reporting(result):
             run = StormRun(handles, contract, result, **settings)
             run.run(CALLS[self._profile] if calls is None else calls, self._settings.bounds.seconds)
         if result.violation:
             raise RaceBug(f"A storm broke the store.\n\n{result.violation}\n\n{result}.")
-        self._need_verdict(result)
+        self._need_verdict(result, unmeasured)
         return result
 
 

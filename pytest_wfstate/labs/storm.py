@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import mmap
 import random
 import time
 from collections.abc import Callable, Hashable, Iterator, Sequence
@@ -19,6 +20,7 @@ from pytest_wfstate.contracts.base import Call, Contract, Operation
 from pytest_wfstate.engine.handles import Handles
 from pytest_wfstate.errors import AdapterError, CannotCompare, Violation
 from pytest_wfstate.faults.failures import is_interruption
+from pytest_wfstate.faults.patience import Patience
 from pytest_wfstate.faults.race.storm import PAUSE, Storm, TimedCall, WorkerLost
 from pytest_wfstate.faults.real_clock import now
 from pytest_wfstate.faults.result import Result
@@ -111,6 +113,8 @@ class StormRun:
         self._rounds = Rounds(self._model)
         self._ids: list[str] = []
         """All ids of all rounds."""
+        self._switches = mmap.mmap(-1, 1)
+        """How often the server was killed or restarted, modulo 256, which the workers see as well."""
         self._outages: list[tuple[float, float]] = []
         """From when to when the server was down."""
         self._done_at = [now()] * result.workers
@@ -164,8 +168,10 @@ class StormRun:
     def _kill_server(self) -> None:
         assert self._server is not None
         began = now()
+        self._switches[0] = (self._switches[0] + 1) % 256
         self._server.kill()
         self._server.restart()
+        self._switches[0] = (self._switches[0] + 1) % 256
         self._outages.append((began, now()))
         self._result.server_kills += 1
 
@@ -192,12 +198,13 @@ class StormRun:
         Raises:
             WorkerLost: it does not work again.
         """
-        (read, *_), until = self._contract.reads(["server"]), now() + self._timeout
+        (read, *_), patience = self._contract.reads(["server"]), Patience(self._timeout)
         while isinstance(outcome := _outcome(handles, "worker", read), Errored):
-            if now() > until:
+            switches = self._switches[0]
+            if patience.is_over(switches) and not switches % 2:
                 raise WorkerLost(
                     f"{call_in_words(read)} still fails {self._timeout:g} s after a call was lost: {outcome.error}. "
-                    "The server was restarted at once: the handle must reconnect."
+                    "The server is up again: the handle must reconnect."
                 )
             time.sleep(_POLL_INTERVAL)
 

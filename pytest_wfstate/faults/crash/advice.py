@@ -34,8 +34,7 @@ from pytest_wfstate.faults.trace.ops import (
 
 _MOST_LOSSES = 200  # tried at one point
 _MOST_LINES = 5
-_MOST_DISKS = 500  # checked to count how many an fsync leaves
-_MOST_LOOKS = 20_000  # combinations, to find those
+_MOST_LOOKS = 20_000  # combinations, to find the disks that are counted
 _MOST_BYTES = 2**30  # on those disks, in all
 
 
@@ -62,28 +61,31 @@ Around = Callable[[int, Item], tuple[list[Node], list[Node]]]
 """Returns what is flushed right before and right after an item."""
 
 
-def advise(state: State, check: Check) -> Steps[list[str]]:
-    """Find the fsyncs that are missing, one after the other, until no disk fails the check."""
+def advise(state: State, check: Check, most: int) -> Steps[list[str]]:
+    """Find the fsyncs that are missing, one after the other, until no disk fails the check.
+
+    At most `most` disks are checked with each of them.
+    """
     missing = first_missing_sync(state)
     if missing is None:
         return without_missing_sync(state)
-    before, before_of, _ = yield from _failures(state.run, check)
-    after, after_of, failing = yield from _failures(missing.run, check)
+    before, before_of, _ = yield from _failures(state.run, check, most)
+    after, after_of, failing = yield from _failures(missing.run, check, most)
     lines = [f"{missing.advice[0].upper()}{missing.advice[1:]} would make this state impossible."]
     if not before:
         return lines  # a bound cut off all that fail
     lines.append(f"With it, {after:,} of {after_of:,} disks still fail; without it, {before:,} of {before_of:,}.")
     while failing is not None and len(lines) < _MOST_LINES and (missing := first_missing_sync(failing)):
-        after, after_of, failing = yield from _failures(missing.run, check)
+        after, after_of, failing = yield from _failures(missing.run, check, most)
         lines.append(f"With {missing.advice} as well, {after:,} of {after_of:,} still fail.")
     return lines
 
 
-def _failures(run: CrashedRun, check: Check) -> Steps[tuple[int, int, State | None]]:
+def _failures(run: CrashedRun, check: Check, most: int) -> Steps[tuple[int, int, State | None]]:
     """Count the disks that fail the check, and those that were checked; return the one that lost the least, too."""
     failing: list[State] = []
     checked = 0
-    for state in itertools.islice(distinct_states(run, Counters(looks=_MOST_LOOKS, volume=_MOST_BYTES)), _MOST_DISKS):
+    for state in itertools.islice(distinct_states(run, Counters(looks=_MOST_LOOKS, volume=_MOST_BYTES)), most):
         checked += 1
         if (yield from check(state)) is not None:
             failing.append(state)

@@ -146,7 +146,7 @@ class Explorer:
             yield from self._fail(shrink.state, shrink.error, counts)
 
     def _fail(self, state: State, error: BaseException, counts: str) -> Steps[None]:
-        advice = yield from advise(state, self._checker.check)
+        advice = yield from advise(state, self._checker.check, self._task.bounds.advised)
         yield from self._checker.fail(state, error, advice, counts)
 
     def _replay(self, recording: Recording, replay: ReplayId) -> Steps[None]:

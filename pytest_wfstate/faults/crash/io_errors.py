@@ -171,8 +171,9 @@ class ErrorRun:
 
     def _is_known(self, run: UnflushedRun, state: State, whole: WholeRun) -> Steps[bool]:
         """Whether a disk that fails the check says nothing that a power cut of the whole run does not."""
-        is_cause = yield from run.is_cause(state, self._checker.check)
-        return (yield from whole.fails_with(state) if is_cause else whole.fails())
+        if not (yield from run.is_cause(state, self._checker.check)):
+            return (yield from whole.fails_by_losing((yield from run.losses(state, self._checker.check))))
+        return (yield from run.is_older(state, self._checker.check)) or (yield from whole.fails_with(state))
 
     def _violated(self, run: UnflushedRun, state: State, error: BaseException, whole: WholeRun) -> Steps[None]:
         """Shrink a violation and raise it, unless it exists only in this process."""

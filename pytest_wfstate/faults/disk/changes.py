@@ -95,7 +95,17 @@ class KeptJournal:
     lost_from: float = math.inf
     """The first item of the trace that is lost."""
     flushed: int = -1
-    """The rename that flushed what was written before it."""
+    """The last rename that flushed what was dirty."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Flush:
+    """What a rename over another file flushed, on ext4."""
+
+    index: int  # of the rename in the trace
+    units: frozenset[int]
+    end: int
+    """The offset after the last byte: the size that is needed to read it."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

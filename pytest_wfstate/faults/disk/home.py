@@ -50,15 +50,33 @@ class HomeImage(NamedTuple):
     """Further names of files with several, each mapped to the first."""
     times: Mapping[str, int]
     """When each file and folder was last modified, in nanoseconds; home itself is "."."""
+    modes: Mapping[str, int] = {}
+    """The permissions of each file and folder, where they are known."""
+    attributes: Mapping[str, Mapping[str, bytes]] = {}
+    """The extended attributes of files and folders that have any."""
 
 
 class Home:
     """A folder that can be rebuilt with any content, with new inodes each time."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, base: Path | None = None) -> None:
         self.path = path
+        self.base = base or path
+        """The folder that was made for it, which holds nothing else at first; or the same."""
 
-    def build(self, content: Content, links: Mapping[str, str], times: Mapping[str, int] | None = None) -> None:
+    @property
+    def surroundings(self) -> Home:
+        """That folder, as one to build again in place of home alone."""
+        return Home(self.base)
+
+    def build(
+        self,
+        content: Content,
+        links: Mapping[str, str],
+        times: Mapping[str, int] | None = None,
+        modes: Mapping[str, int] | None = None,
+        attributes: Mapping[str, Mapping[str, bytes]] | None = None,
+    ) -> None:
         """Make the folder hold exactly this, as in a `HomeImage`. What has no time is as new as it is."""
         remove(self.path)
         os.mkdir(self.path)
@@ -77,14 +95,26 @@ class Home:
                         data = data[os.write(fd, data) :]
                 finally:
                     os.close(fd)
+        for path, named in (attributes or {}).items():
+            for name, value in named.items():
+                os.setxattr(base + path, name, value)
+        for path, mode in (modes or {}).items():
+            os.chmod(base + path, mode)
         for path, time in (times or {}).items():
             os.utime(base + path, ns=(time, time), follow_symlinks=False)
 
     def image(self) -> HomeImage:
         """Return what the folder holds, to build it again."""
         content = self.content()
-        times = {path: os.lstat(self.path / path).st_mtime_ns for path in (*content, ".")}
-        return HomeImage(content, self.links(), times)
+        found = {path: os.lstat(self.path / path) for path in (*content, ".")}
+        real = {path: status for path, status in found.items() if not stat.S_ISLNK(status.st_mode)}
+        return HomeImage(
+            content,
+            self.links(),
+            times={path: status.st_mtime_ns for path, status in found.items()},
+            modes={path: stat.S_IMODE(status.st_mode) for path, status in real.items()},
+            attributes={path: named for path in real if (named := _attributes(self.path / path))},
+        )
 
     def content(self) -> dict[str, bytes | str | None]:
         """Return what the folder holds."""
@@ -100,6 +130,13 @@ class Home:
                 first = names.setdefault(status.st_ino, path)
                 links |= {path: first} if first != path else {}
         return links
+
+
+def _attributes(path: Path) -> dict[str, bytes]:
+    """Return the extended attributes of a file that any program may set, if the system has them."""
+    with contextlib.suppress(AttributeError, OSError):
+        return {name: os.getxattr(path, name) for name in os.listxattr(path) if name.startswith("user.")}
+    return {}
 
 
 def need_real_disk() -> None:
@@ -120,7 +157,7 @@ def memory_home(name: str = "home") -> Iterator[Home]:
     """Make a home for a block: in memory if there is room, which is faster, else on the disk."""
     folder = TemporaryFolder("home", memory_folder())
     try:
-        home = Home(folder.path / name)
+        home = Home(folder.path / name, folder.path)
         os.mkdir(home.path)
         yield home
     finally:

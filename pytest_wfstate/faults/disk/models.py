@@ -29,7 +29,7 @@ it page by page (generic_perform_write).
   be torn: zeros, and the old size.
 - A truncate frees the pages behind the cut. What is written there later is in new ones, which the journal maps only
   after it: new data never stands beside old data that the truncate removed.
-- On ext4, a rename that replaces a file flushes what was written to the new one (auto_da_alloc, ext4(5)).
+- On ext4, a rename that replaces a file flushes what is dirty of the new one (auto_da_alloc, ext4(5)).
 
 All power cuts:
 
@@ -167,6 +167,8 @@ class _ModelledDisk:
                 self._known.data[op.node] = b""
         if isinstance(op, Rename) and op.replaced is not None:
             self._known.replacing.setdefault(op.node, set()).add(index)
+            if self._model == "ext4" and op.node in self._files:
+                self._files[op.node].flush(index)
 
     def _take_write(self, index: int, op: Write) -> None:
         file = self._file(op.node)

@@ -14,9 +14,12 @@ import os
 from collections.abc import Callable, Hashable, Iterator, Sequence
 
 from pytest_wfstate.faults.disk.losses import CrashPoint, DiskLoss, Rank
+from pytest_wfstate.faults.source_lines import SourceLine
 from pytest_wfstate.faults.trace.ops import OPS, Create, Item, Link, Node, Rename, Trace
 
 Candidate = tuple[CrashPoint, DiskLoss]
+CallSite = tuple[SourceLine | None, str, str]
+"""A line of code, the kind of item that it made, and the suffix of the file."""
 
 _SINGLES = 256
 """How many single losses of a part are sorted by kind, those of the last items: a loop repeats its kinds."""
@@ -87,10 +90,10 @@ def _reversed_bits(bits: int) -> Iterator[int]:
     return (int(f"{number:0{bits}b}"[::-1], 2) for number in range(2**bits))
 
 
-def call_sites(trace: Trace) -> list[Hashable]:
+def call_sites(trace: Trace) -> list[CallSite]:
     """Return for each item what made it: the line, the kind of item and, as one line may write several, of file."""
     names: dict[Node, str] = {node: name for (_, name), node in trace.start.entries.items()}
-    sites: list[Hashable] = []
+    sites: list[CallSite] = []
     for item in trace.items:
         if isinstance(item, Create | Link):
             names[item.node] = item.name

@@ -150,7 +150,7 @@ class Data(FilePart):
 
     def __init__(self, file: FileAt, most: float) -> None:
         self._axes = _FileAxes(file)
-        self._is_journaled = file.file.journaling and bool(file.file.set_sizes)
+        self._is_journaled = file.file.journaling and (file.has_failed or bool(file.file.set_sizes))
         self._possible: int = self._axes.sizes * math.prod(ways**count for ways, count in file.file.ways.items())
         super().__init__(file, self._axes, most)
         self._compared = min(self._compared, max(len(self._axes), _MOST_BYTES // (len(file.file.now) + 1)))

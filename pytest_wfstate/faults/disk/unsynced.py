@@ -15,6 +15,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pytest_wfstate.faults.disk.changes import (
     Change,
     Floor,
+    Flush,
     KeptJournal,
     Piece,
     Resize,
@@ -51,9 +52,11 @@ class UnsyncedFile:
         self.ways: collections.Counter[int] = collections.Counter()
         """How many units there are that can be lost in so many ways."""
         self._ways_of: dict[int, int] = {}
+        self.flushes: list[Flush] = []
+        self.has_failed = False
+        """Whether an fsync has: units that are not dirty may differ from the disk, too."""
         self._is_cut = False
         self._dirty: set[int] = set()  # the units that the kernel knows to be dirty
-        self._has_failed = False  # an fsync has: other units may differ from the disk, too
         self._resized = 0  # the changes of size until then
 
     @property
@@ -91,23 +94,26 @@ class UnsyncedFile:
     def fail(self, span: tuple[int, int] | None) -> None:
         """Apply an fsync that failed: what was dirty counts as clean, and is not on the disk."""
         self._dirty -= self._within(span)
-        self._has_failed = True
+        self.has_failed = True
         self._resized = len(self.sizes)
+        for unit in sorted(self.pieces.keys() - self._ways_of.keys()):
+            self._count_ways(unit)  # an appended page can be lost by itself once others are flushed
+
+    def flush(self, index: int) -> None:
+        """Apply a rename over another file, which flushes what is dirty, on ext4."""
+        self.flushes.append(Flush(index, frozenset(self._dirty), self._end_of(self._dirty)))
 
     def synced(self, span: tuple[int, int] | None, floor: Floor) -> UnsyncedFile:
         """Return the file after an fsync, of `span` or of all of it, which keeps `floor` besides."""
-        if span is None and not self._has_failed:
+        if span is None and not self.has_failed:
             return UnsyncedFile(bytes(self.now), journaling=self.journaling)
         # The kernel writes what it knows to be dirty, in whole units, and the size that is needed to read them.
         written = self._within(span)
-        end = min(len(self.now), max((self._end(unit) for unit in written), default=0))
-        needed = [number for number, change in enumerate(self.sizes, 1) if change.before < end <= change.size]
         pieces = floor.pieces | {unit: len(self.pieces[unit]) for unit in written if unit in self.pieces}
-        floor = Floor(max(floor.sizes, *needed[-1:], 0), pieces)
+        floor = Floor(max(floor.sizes, sizes_to_read(self.sizes, self._end_of(written))), pieces)
         file = self._above(floor)
         if not file.is_clean:
             file._dirty = self._dirty - written
-            file._has_failed = self._has_failed
             file._resized = len(file.sizes) if span is None else max(0, self._resized - floor.sizes)
         return file
 
@@ -117,13 +123,16 @@ class UnsyncedFile:
 
     def at(self) -> FileAt:
         """Return the file as it is now."""
-        return FileAt(self, len(self.changes), len(self.sizes), len(self.units))
+        return FileAt(self, len(self.changes), len(self.sizes), len(self.units), self.has_failed)
 
     def _within(self, span: tuple[int, int] | None) -> set[int]:
         return set(self._dirty) if span is None else self._dirty & set(units_of(*span, self.unit))
 
+    def _end_of(self, units: set[int]) -> int:
+        """Return the offset after the last byte that was put into some units, and is still there."""
+        return min(len(self.now), max(map(self._end, units), default=0))
+
     def _end(self, unit: int) -> int:
-        """Return the offset after the last byte that was put into a unit."""
         ends = [self.changes[piece.change].end for piece in self.pieces.get(unit, ())]
         return min(max(ends, default=0), (unit + 1) * self.unit)
 
@@ -159,7 +168,7 @@ class UnsyncedFile:
         """Whether a piece is lost exactly if its size is: it is if size follows data, and there was none before."""
         page = piece.start // PAGE
         grown = self.grown.get((piece.index, page))
-        if not self.journaling or grown is None or self.sizes[grown].before > piece.start:
+        if not self.journaling or self.has_failed or grown is None or self.sizes[grown].before > piece.start:
             return False
         return not self._is_cut or all(self.sizes[number].size <= page * PAGE for number in self.set_sizes)
 
@@ -176,6 +185,7 @@ class UnsyncedFile:
         """Return the file in which `floor` is durable."""
         lost = {unit: (len(pieces) - floor.pieces.get(unit, 0), 0) for unit, pieces in self.pieces.items()}
         file = UnsyncedFile(self.at().content(floor.sizes, lost), journaling=self.journaling)
+        file.flushes, file.has_failed = list(self.flushes), self.has_failed
         for size in self.sizes[floor.sizes :]:
             file._resize(size)
         cuts = [size for size in self.sizes[: floor.sizes] if size.is_cut]
@@ -197,15 +207,17 @@ class UnsyncedFile:
 class FileAt:
     """A file at a crash point: the beginning of its log."""
 
-    def __init__(self, file: UnsyncedFile, changes: int, sizes: int, units: int) -> None:
+    def __init__(self, file: UnsyncedFile, changes: int, sizes: int, units: int, has_failed: bool) -> None:
         self.file = file
         self.changes = changes
         self.sizes = sizes
         self.units = units
+        self.has_failed = has_failed
 
     def is_now(self, file: UnsyncedFile) -> bool:
         """Whether a file has not changed since."""
-        return file is self.file and (len(file.changes), len(file.sizes)) == (self.changes, self.sizes)
+        now = (len(file.changes), len(file.sizes), file.has_failed)
+        return file is self.file and now == (self.changes, self.sizes, self.has_failed)
 
     def pieces(self, unit: int) -> Sequence[Piece]:
         """Return the pieces of a unit."""
@@ -281,22 +293,29 @@ class FileAt:
         set_sizes = [number for number in self.file.set_sizes if number < self.sizes]
         journaled = [number for number in set_sizes if sizes[number].index < journal.lost_from]
         until = sizes[journaled[-1]].index if journaled else -1
-        fewest = max([number + 1 for number in journaled[-1:]] + [self._sizes_until(journal.flushed)])
-        kept = min(max(kept, fewest), *set_sizes[len(journaled) :][:1], self.sizes)
+        flushes = [flush for flush in self.file.flushes if flush.index <= journal.flushed]
+        readable = max((self._sizes_to_read(flush) for flush in flushes), default=0)
+        kept = max(kept, readable, *(number + 1 for number in journaled[-1:]))
+        kept = min(kept, *set_sizes[len(journaled) :][:1], self.sizes)
         losses = {}
         for unit, (count, torn) in lost.items():
             pieces = self.pieces(unit)
-            most = len(pieces) - self._needed(unit, pieces, until, journal.flushed)
+            flushed = max((flush.index for flush in flushes if unit in flush.units), default=-1)
+            most = len(pieces) - self._needed(unit, pieces, until, flushed)
             losses[unit] = (count, torn) if count <= most else (most, 0)
-        return self.with_data(kept, losses), losses
+        return self.with_data(kept, losses, readable), losses
 
-    def with_data(self, kept: int, lost: Mapping[int, UnitLoss]) -> int:
-        """Return how many changes of size are kept where size follows data, if these losses leave so much data."""
+    def with_data(self, kept: int, lost: Mapping[int, UnitLoss], readable: int = 0) -> int:
+        """Return how many changes of size are kept where size follows data, if these losses leave so much data.
+
+        The first `readable` of them are kept without it, as what was flushed of other pages needs them.
+        """
         if self.file.journaling:
             for unit, (count, _) in lost.items():
                 pieces = self.pieces(unit)
                 for piece in pieces[len(pieces) - count :]:
-                    kept = min(kept, self.file.grown.get((self.file.changes[piece.change].index, unit), kept))
+                    grown = self.file.grown.get((self.file.changes[piece.change].index, unit), kept)
+                    kept = min(kept, grown) if grown >= readable else kept
         return kept
 
     def journaled(self, lost_from: float) -> Floor:
@@ -305,8 +324,9 @@ class FileAt:
         kept, losses = self.allowed(0, gone, KeptJournal(lost_from))
         return Floor(kept, {unit: len(self.pieces(unit)) - count for unit, (count, _) in losses.items()})
 
-    def _sizes_until(self, index: int) -> int:
-        return bisect.bisect_right(self.file.sizes, index, hi=self.sizes, key=operator.attrgetter("index"))
+    def _sizes_to_read(self, flush: Flush) -> int:
+        until = bisect.bisect_right(self.file.sizes, flush.index, hi=self.sizes, key=operator.attrgetter("index"))
+        return sizes_to_read(self.file.sizes[:until], flush.end)
 
     def _needed(self, unit: int, pieces: Sequence[Piece], until: int, flushed: int) -> int:
         """Return how many pieces of a page are kept with the changes of size that the journal kept `until` an item.
@@ -348,6 +368,11 @@ class FileAt:
         for cut in made:
             _cut(data, cut.size - start)
         return data
+
+
+def sizes_to_read(sizes: Sequence[Resize], end: int) -> int:
+    """Return how many changes of size are needed to read the byte before an offset."""
+    return max((number for number, change in enumerate(sizes, 1) if change.before < end <= change.size), default=0)
 
 
 def _ways(piece: Piece) -> int:

@@ -1,4 +1,4 @@
-"""Stand-ins for every call in which a thread would block: locks, sleeps, event loops, and work for other threads.
+"""Stand-ins for every call in which a thread would block: locks, sleeps, clocks, event loops, and work for others.
 
 A client that would block lets the scheduler run another one. What the scheduler cannot interleave is noted: work in
 other threads, and locks on files.
@@ -7,6 +7,7 @@ other threads, and locks on files.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import fcntl
 import os
 import selectors
@@ -15,6 +16,7 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
+from pytest_wfstate.faults.race.clocks import ClockStandIns
 from pytest_wfstate.faults.race.file_locks import TESTS, TRIES
 from pytest_wfstate.faults.race.locks import (
     RealRLock,
@@ -28,7 +30,7 @@ from pytest_wfstate.faults.race.schedule import OTHER_THREAD
 from pytest_wfstate.faults.race.thread_scheduler import Abandoned, current
 from pytest_wfstate.faults.record.rebind import Rebinding
 
-_real_sleep, _real_monotonic = time.sleep, time.monotonic
+_real_sleep, _real_wait = time.sleep, threading.Condition.wait
 _real_flock, _real_lockf, _real_fcntl, _real_os_lockf = fcntl.flock, fcntl.lockf, fcntl.fcntl, os.lockf
 _real_threadsafe = asyncio.run_coroutine_threadsafe
 _Selector = selectors.DefaultSelector
@@ -40,16 +42,21 @@ _FILE_LOCK = "a file lock, which does not exclude threads (race clients that sha
 
 
 def _sleep(seconds: float, /) -> None:
-    thread = current.client
-    if thread is None:
+    thread, clock = current.client, current.clock
+    if clock is None or not seconds >= 0:
         _real_sleep(seconds)
+    elif thread is None:
+        clock.sleep(seconds)
     else:
         thread.sleep(seconds)
 
 
-def _monotonic() -> float:
-    scheduler = current.scheduler
-    return _real_monotonic() + (scheduler.skipped_seconds if scheduler else 0.0)
+def _wait(self: threading.Condition, timeout: float | None = None) -> bool:
+    """Let the time of a wait pass in a thread with tasks, where it is a real one."""
+    is_notified = _real_wait(self, timeout)
+    if not is_notified and timeout is not None and timeout > 0 and current.tasks_clock is not None:
+        current.tasks_clock.sleep(timeout)
+    return is_notified
 
 
 def _select(self: Any, timeout: float | None = None) -> Any:
@@ -130,6 +137,7 @@ def _noted_lock() -> bool:
     return current.client is not None
 
 
+_clocks = ClockStandIns(lambda: current.clock)
 _STAND_INS: list[tuple[Any, Any]] = [
     (real_allocate, ScheduledLock),
     (threading.Lock, ScheduledLock),
@@ -137,7 +145,7 @@ _STAND_INS: list[tuple[Any, Any]] = [
     (RealRLock, ScheduledRLock),
     (RealSimpleQueue, ScheduledQueue),
     (_real_sleep, _sleep),
-    (_real_monotonic, _monotonic),
+    *_clocks.pairs(),
     (_real_flock, _flock),
     (_real_lockf, _lockf),
     (_real_fcntl, _fcntl),
@@ -145,34 +153,37 @@ _STAND_INS: list[tuple[Any, Any]] = [
     (_real_threadsafe, _noting_handoff(_real_threadsafe)),
 ]
 _METHODS: list[tuple[Any, str, Any]] = [
+    (threading.Condition, "wait", _wait),
     (_Selector, "select", _select),
     (asyncio.BaseEventLoop, "run_in_executor", _run_in_executor),
     (threading.Thread, "start", _start),
     (ThreadPoolExecutor, "submit", _noting_handoff(_real_submit)),
 ]
 _rebinding = Rebinding()
+_MEASURING = {id(time.perf_counter), id(time.perf_counter_ns)}
+"""Libraries hold these to measure themselves; a client that waits until a deadline seldom does."""
 
 
 class BlockingPatches:
     """Keeps the stand-ins in place from `replace` until `restore`."""
 
     def __init__(self) -> None:
-        self._originals: list[tuple[Any, str, Any]] = []
+        self._undo: contextlib.ExitStack | None = None
 
     def replace(self) -> None:
         """Put the stand-ins in place."""
-        if self._originals:
+        if self._undo is not None:
             return
-        _rebinding.do(_rebinding.find(_STAND_INS))
+        self._undo = contextlib.ExitStack()
+        _rebinding.do(_rebinding.find(_STAND_INS, incidental=_MEASURING))
+        self._undo.callback(_rebinding.undo)
         for owner, name, stand_in in _METHODS:
-            self._originals.append((owner, name, getattr(owner, name)))
+            self._undo.callback(setattr, owner, name, getattr(owner, name))
             setattr(owner, name, stand_in)
+        self._undo.callback(_clocks.install_dates())
 
     def restore(self) -> None:
         """Put the originals back."""
-        if not self._originals:
-            return
-        while self._originals:
-            owner, name, original = self._originals.pop()
-            setattr(owner, name, original)
-        _rebinding.undo()
+        if self._undo is not None:
+            self._undo.close()
+            self._undo = None

@@ -65,14 +65,17 @@ class RaceResult(Result):
     """What one step of a client in memory is."""
     pruned: int = 0
     """Schedules that were not run, because each is equivalent to one that was."""
+    endless: tuple[int, ...] = ()
+    """The clients, counted from 1, that were still polling when the others had been stalled for the longest time."""
 
     def __str__(self) -> str:
         schedules = "1 schedule" if self.tried == 1 else f"{self.tried:,} schedules"
         bound = "1 preemption" if self.preemptions == 1 else f"{self.preemptions} preemptions"
         skipped = f", at least {self.skipped:,} skipped" if self.skipped else ""
+        polls = "".join(f"; client {client} keeps polling for a stalled client" for client in self.endless)
         return (
             f"checked {schedules} of {self.clients} clients (at most {bound}); "
-            f"{self.pruned:,} equivalent ones pruned{skipped}, in {self.seconds:.2f} s"
+            f"{self.pruned:,} equivalent ones pruned{skipped}{polls}, in {self.seconds:.2f} s"
         )
 
     def covered(self) -> str:
@@ -183,6 +186,7 @@ class RaceExplorer:
 
     def _count(self, search: ScheduleSearch) -> None:
         self.result.tried, self.result.pruned, self.result.skipped = search.runs, search.pruned, len(search.waiting)
+        self.result.endless = tuple(client + 1 for client in sorted(search.endless))
         self.result.seconds = now() - self._began
         self._task.progress(self.result)
 
@@ -227,7 +231,8 @@ class RaceExplorer:
             if not self.result.reasons:
                 self.result.reasons.append(
                     "a schedule failed the check, and passed when it ran again. Make the check deterministic: it must "
-                    "depend on the outcome alone, not on time or random numbers"
+                    "depend on the outcome alone, not on time or random numbers. Clients must keep nothing in memory "
+                    "between two runs, such as in a variable of a module or class"
                 )
             return
         replay = str(ReplayId(self._task.ordinal, race=race_id(schedule, self.result.by)))

@@ -98,7 +98,7 @@ def _pair(
 
 _ARGUMENTS: dict[str, tuple[_Argument, ...]] = {
     **dict.fromkeys(("access", "chdir", "getxattr", "listxattr", "getcwd", "getcwdb"), _first(_LOOK)),
-    **dict.fromkeys(("read", "pread", "readv", "preadv", "fchdir", "lseek"), _first(_LOOK)),
+    **dict.fromkeys(("read", "readinto", "pread", "readv", "preadv", "fchdir", "lseek"), _first(_LOOK)),
     **dict.fromkeys(("stat", "fstat"), _first(Effect.STAT)),
     "lstat": _first(Effect.STAT, follow=False),
     "readlink": _first(_LOOK, follow=False),

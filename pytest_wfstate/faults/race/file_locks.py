@@ -5,6 +5,7 @@ Every lock is a step, wherever its file is: what matters about it is which clien
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import functools
 import os
@@ -48,6 +49,18 @@ def stand_ins(current: Callable[[], FileSteps | None]) -> list[tuple[Any, Any]]:
         (_real_fcntl, functools.partial(_fcntl, current)),
         (_real_os_lockf, functools.partial(_os_lockf, current)),
     ]
+
+
+def free_locks(fd: int) -> None:
+    """Free all locks of a descriptor, which stays open: whoever keeps it in memory may use it again."""
+    whole_file = struct.pack("hhqqi4x", fcntl.F_UNLCK, os.SEEK_SET, 0, 0, 0)
+    for free in (
+        lambda: _real_flock(fd, fcntl.LOCK_UN),
+        lambda: _real_lockf(fd, fcntl.LOCK_UN),
+        lambda: _real_fcntl(fd, fcntl.F_OFD_SETLK, whole_file),
+    ):
+        with contextlib.suppress(OSError):
+            free()
 
 
 def _flock(current: Callable[[], FileSteps | None], fd: Any, operation: int, /) -> Any:

@@ -7,18 +7,21 @@ purpose alone: what `install` replaces stays replaced.
 from __future__ import annotations
 
 import builtins
+import contextlib
 import functools
 import io
 import os
 import sys
-from pathlib import Path
+from collections.abc import Iterator
 from typing import Any
 
 from pytest_wfstate.faults.race import file_locks, waits
 from pytest_wfstate.faults.race.bypasses import CHILD, audit_hook
+from pytest_wfstate.faults.race.clocks import CLOCK_IDS
 from pytest_wfstate.faults.race.file_calls import STEPS, Effect, Target, is_probe, opening, targets_of
 from pytest_wfstate.faults.race.file_steps import FileSteps
 from pytest_wfstate.faults.race.listings import SteppedEntry, SteppedListing
+from pytest_wfstate.faults.race.lookup import Place
 from pytest_wfstate.faults.record import file_io
 from pytest_wfstate.faults.record.os_calls import real_fork_exec
 from pytest_wfstate.faults.record.rebind import FoundReferences, Rebinding, References
@@ -29,22 +32,33 @@ _real_open, _real_open_code = builtins.open, io.open_code
 _RealFileIO = file_io.RealFileIO
 
 _FLAGS = {"w": os.O_CREAT | os.O_TRUNC, "x": os.O_CREAT | os.O_EXCL, "a": os.O_CREAT}
-_CHANGING = {"write", "ftruncate"}  # of the operations of a file object
+_OF_PROCESSES = {"getpgid", "getsid", "pidfd_open"}  # calls that fail if a process is dead
 
 _current: FileSteps | None = None
 
 
-def install(steps: FileSteps, references: References, home: Path) -> None:
+def install(steps: FileSteps, references: References, place: Place) -> None:
     """Replace all file calls of this process for good, wherever `find_calls` found one, and note what bypasses them."""
     global _current
     _current = steps
-    sys.addaudithook(audit_hook(os.path.realpath(home), _note_unseen))
+    sys.addaudithook(audit_hook(place, _note_unseen, _look_at_process))
     _rebinding.do(references)
 
 
 def _note_unseen(what: str) -> None:
-    if _current is not None and _current.is_on and what not in _current.unseen:
-        _current.unseen.append(what)
+    if _current is not None:
+        _current.note_unseen(what)
+
+
+def _look_at_process(pid: int) -> None:
+    if _current is not None:
+        _current.look_at_process(pid)
+
+
+def _process_call(name: str, *args: Any, **kwargs: Any) -> Any:
+    """Stand in for a function of `os` that fails if a process is dead."""
+    _look_at_process(args[0] if args else kwargs.get("pid", 0))
+    return _REAL[name](*args, **kwargs)
 
 
 def _fork_exec(*args: Any) -> Any:
@@ -63,6 +77,8 @@ def _os_call(name: str, *args: Any, **kwargs: Any) -> Any:
     except OSError as error:
         steps.failed(error)
         raise
+    finally:
+        steps.made()
 
 
 def _step(steps: FileSteps, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
@@ -100,16 +116,19 @@ class SteppedFile(_RealFileIO, metaclass=file_io.IsFileIO):
             if steps is not None:
                 steps.failed(error)
             raise
+        finally:
+            if steps is not None:
+                steps.made()
 
     def write(self, data: Any, /) -> Any:
         """Write when the schedule allows."""
-        self._step("write")
-        return super().write(data)
+        with self._change("write"):
+            return super().write(data)
 
     def truncate(self, size: int | None = None, /) -> int:
         """Set the size when the schedule allows."""
-        self._step("ftruncate")
-        return super().truncate(size)
+        with self._change("ftruncate"):
+            return super().truncate(size)
 
     def readinto(self, buffer: Any, /) -> Any:
         """Read when the schedule allows."""
@@ -139,9 +158,18 @@ class SteppedFile(_RealFileIO, metaclass=file_io.IsFileIO):
             steps.close(self.fileno())
         super().close()
 
-    def _step(self, kind: str) -> None:
+    def _step(self, kind: str, effect: Effect = Effect.LOOK) -> None:
         if _current is not None:
-            _current.step(kind, Target(self.fileno(), Effect.CHANGE if kind in _CHANGING else Effect.LOOK))
+            _current.step(kind, Target(self.fileno(), effect))
+
+    @contextlib.contextmanager
+    def _change(self, kind: str) -> Iterator[None]:
+        self._step(kind, Effect.CHANGE)
+        try:
+            yield
+        finally:
+            if _current is not None:
+                _current.made()
 
 
 def _open_file(file: Any, mode: str = "r", *args: Any, **kwargs: Any) -> Any:
@@ -162,6 +190,7 @@ _STAND_INS: list[tuple[Any, Any]] = [
         if name in _REAL
     ),
     *file_locks.stand_ins(lambda: _current),
+    *((_REAL[name], functools.partial(_process_call, name)) for name in sorted(_OF_PROCESSES & _REAL.keys())),
     (_REAL["scandir"], _scandir),
     (os.DirEntry, SteppedEntry),
     (_real_open, _open_file),
@@ -177,7 +206,7 @@ _AUDITED = {
 }
 _SILENT = {
     id(_REAL[name]): f"os.{name}"
-    for name in _REAL.keys() - _AUDITED
+    for name in _REAL.keys() - _AUDITED - _OF_PROCESSES  # which few clients make
     if any(real is _REAL[name] for real, _ in _STAND_INS)
 }
 _stand_in_for = {id(real): stand_in for real, stand_in in _STAND_INS}
@@ -194,4 +223,4 @@ def are_found() -> bool:
 
 def find_calls(known: FoundReferences | None = None) -> References:
     """Find who holds a file call, once for all processes forked from this one."""
-    return _rebinding.find([*_STAND_INS, *_RECORDERS], _SILENT, known, waits.CLOCK_IDS)
+    return _rebinding.find([*_STAND_INS, *_RECORDERS], _SILENT, known, CLOCK_IDS)

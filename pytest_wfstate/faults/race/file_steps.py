@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
+import collections
 import contextlib
-import dataclasses
 import errno
 import itertools
+import os
+import re
 import threading
 from collections.abc import Callable, Iterator
 from typing import Any, Literal, NamedTuple, NoReturn
 
+from pytest_wfstate.faults.race.bypasses import bypassed
 from pytest_wfstate.faults.race.file_calls import LISTING, Effect, Target
-from pytest_wfstate.faults.race.lookup import Lookup, Lookups
-from pytest_wfstate.faults.race.schedule import HANGS, PROGRESS, Access, ClientProgress, Key
+from pytest_wfstate.faults.race.lookup import Lookup, Lookups, Place
+from pytest_wfstate.faults.race.schedule import HANGS, LOCK_STEPS, PROGRESS, SLEEP, Access, ClientProgress, Key
+from pytest_wfstate.faults.race.witness import HomeWitness, OlderFiles, WitnessedPaths
 from pytest_wfstate.faults.source_lines import SourceLine, users_line
 
 _SPACE: Key = ("space", 0, "")
+_SPINS = 10  # times that a client does the same, and changes nothing, before it counts as one that polls
+_PROGRESSING = {"read", "readinto", "readv", "pread", "preadv", "seek", "lseek", *LOCK_STEPS}
+_OF_PROCESS = re.compile(r"/proc/(\d+)(?![^/])(?!/comm$)")  # comm, the name of its program, is for messages
 
 
 class AttemptedAccess(NamedTuple):
@@ -47,8 +54,10 @@ class FileSteps:
     `stop` returns when there is a new allowance.
     """
 
-    def __init__(self, home: str, stop: Callable[[str], None]) -> None:
-        self._lookups = Lookups(home)
+    def __init__(self, place: Place, stop: Callable[[str], None]) -> None:
+        self._place = place
+        self._lookups = Lookups(place)
+        self._older = OlderFiles(self._lookups)
         self._stop = stop
         self._locked: dict[tuple[int, LockKind], HeldFileLock] = {}
         """By descriptor and kind."""
@@ -59,11 +68,24 @@ class FileSteps:
         self.lines = False
         """Whether to look up the user's lines, which is slow."""
         self.allowance = 0
+        self.wakeups = 0
+        """How often it may wake up without asking, because the others are stalled."""
         self.progress = ClientProgress()
         self.unseen: list[str] = []
+        self.others: frozenset[int] = frozenset()
+        """The processes of the other clients, dead ones included."""
         self.is_stopped = False
         """Whether one of its threads waits for the schedule."""
         self._naps = 0
+        self._repeated: collections.Counter[tuple[str, str, str]] = collections.Counter()
+        """How often the client did what, and how that failed, since it last changed something or slept."""
+        self.rest: Callable[[], object] = self.sleep
+        """Sleep in place of a client that polls without a pause."""
+        self._witness: HomeWitness | None = None
+        """Looks at all of home around each step, which is slow. So there is one only after steps not taken before."""
+        self._witnessed = WitnessedPaths()
+        self._changing: set[int] = set()
+        """The threads that are making a change that was a step."""
 
     def begin(self) -> None:
         """Begin a run of the client."""
@@ -71,7 +93,34 @@ class FileSteps:
         PROGRESS.set(self.progress)
         self.unseen = []
         self._naps = 0
+        self._repeated.clear()
+        self._witnessed.begin()
+        self._watch()
         self.is_on = True
+
+    def finish(self, free_locks: Callable[[int], None]) -> None:
+        """End a run of the client. It frees all its locks, as the end of its process would."""
+        self._note_unexplained()
+        self._witnessed.step("end", "", is_watched=self._witness is not None)
+        for fd, lock in {fd: lock for (fd, _), lock in self._locked.items()}.items():
+            if self._lookups.descriptor(fd, anywhere=True).inode == lock.inode:
+                self._lock_step("close", fd)
+                free_locks(fd)
+        self._locked.clear()
+        self.is_on = False
+
+    def note_unseen(self, what: str) -> None:
+        """Note that the client used something that the scheduler cannot interleave."""
+        if self.is_on and what not in self.unseen:
+            self.unseen.append(what)
+
+    def look_at_process(self, pid: Any) -> None:
+        """Note a look at the process of another client.
+
+        Nobody is scheduled around it; and a client's process outlives the client, which a worker's may or may not.
+        """
+        if pid in self.others:
+            self.note_unseen("whether the process of another client is alive")
 
     def take_attempts(self) -> list[AttemptedAccess]:
         """Return the operations made since the last call."""
@@ -81,9 +130,20 @@ class FileSteps:
     def step(self, kind: str, *targets: Target) -> None:
         """Wait until the schedule allows an operation, if any file that it names is below home."""
         with self._looking() as looks:
+            if looks:
+                self._note_processes(targets)
+                self._note_older(*(target.file for target in targets))
             if looks and any(self._lookups.may_matter(target.file, target.dir_fd) for target in targets):
                 # Others may run meanwhile: what counts is what it accesses then.
-                self._take(lambda: self._access(kind, targets))
+                may_change = any(target.effect.may_change for target in targets)
+                self._take(lambda: self._access(kind, targets), may_change=may_change)
+
+    def made(self) -> None:
+        """Note that the operation of the last step is over."""
+        if threading.get_ident() in self._changing:
+            if self._witness is not None:
+                self._witness.explain()
+            self._changing.discard(threading.get_ident())
 
     def lock(self, fd: int, kind: LockKind, try_lock: Callable[[], Any], *, exclusive: bool, may_wait: bool) -> Any:
         """Try a lock until it is free, without ever waiting in the kernel."""
@@ -129,11 +189,15 @@ class FileSteps:
         for fd in {fd for fd, _ in self._locked if begin <= fd < end}:
             self.close(fd)
 
-    def sleep(self) -> int:
-        """Let others run instead of sleeping. Return how often it slept since it last changed something."""
+    def sleep(self, seconds: float = 0.0) -> int:
+        """Let others run instead of sleeping. Return how often it slept since it last changed something.
+
+        `seconds` is how long it has really waited already.
+        """
         with self._stepping:
+            self._repeated.clear()
             self._wait()
-            self._record(Access("sleep", "", users_line() if self.lines else None))
+            self._record(Access(SLEEP, "", users_line() if self.lines else None, seconds=seconds))
             self._retry("asleep")
             self._naps += 1
             return self._naps
@@ -158,7 +222,9 @@ class FileSteps:
         if self.is_on and self._attempts and not self.is_looking:
             name = errno.errorcode.get(error.errno or 0, type(error).__name__)
             last = self._attempts[-1]
-            self._attempts[-1] = last._replace(access=dataclasses.replace(last.access, error=name))
+            self._attempts[-1] = last._replace(access=last.access._replace(error=name))
+            self._witnessed.failed(name)
+            self._watch()
 
     @contextlib.contextmanager
     def _looking(self) -> Iterator[bool]:
@@ -172,17 +238,61 @@ class FileSteps:
         finally:
             self._inside.looking = False
 
+    def _note_processes(self, targets: tuple[Target, ...]) -> None:
+        """Note looks at other clients below /proc."""
+        for file in (target.file for target in targets):
+            if isinstance(file, (str, bytes, os.PathLike)) and (process := _OF_PROCESS.match(os.fsdecode(file))):
+                self.look_at_process(int(process[1]))
+
+    def _note_older(self, *files: Any) -> None:
+        """Note the use of files that were open before."""
+        for name in filter(None, map(self._older.name, files)):
+            self.note_unseen(f"{name}, which was opened before the clients began. Open it in the client")
+
+    def _note_unexplained(self) -> None:
+        """Note what the steps so far do not explain, unless it is known already that they are not all."""
+        if self._witness is None or self._changing or self.unseen:
+            return
+        self._note_older(*self._older.used())
+        for path in self._witness.unexplained():
+            self.note_unseen(bypassed(self._place.name(path), "changed"))
+
+    def _watch(self) -> None:
+        """Look at home around the next step, if what the client does before that is not known to be nothing."""
+        if not self._witnessed.needs_watch():
+            self._witness = None
+        elif self._witness is None:
+            self._witness = HomeWitness(self._place.base)
+
     def _lock_step(self, kind: str, fd: int) -> None:
         with self._looking() as looks:
             if looks:
+                self._note_older(fd)
                 self._take(lambda: self._lock_access(kind, self._lookups.descriptor(fd, anywhere=True)))
 
-    def _take(self, access: Callable[[], Access]) -> None:
+    def _take(self, access: Callable[[], Access], *, may_change: bool = False) -> None:
         with self._stepping:
+            if self._is_spinning():
+                self.rest()
             self._wait()
             self._record(access())
+            if may_change:  # noted before another thread can look at home
+                self._changing.add(threading.get_ident())
+
+    def _is_spinning(self) -> bool:
+        """Whether the client polls without a pause. It would never stop, since the others are stopped meanwhile."""
+        if not self._attempts:
+            return False
+        last = self._attempts[-1].access
+        if last.is_change and not last.error:
+            self._repeated.clear()
+        elif last.kind not in _PROGRESSING or last.error:
+            self._repeated[last.kind, last.path, last.error] += 1
+            return self._repeated[last.kind, last.path, last.error] >= _SPINS
+        return False
 
     def _wait(self) -> None:
+        self._note_unexplained()
         if self.allowance <= 0:
             self._halt("op")
         self.allowance -= 1
@@ -191,17 +301,24 @@ class FileSteps:
         self.is_stopped = True
         self._stop(why)
         self.is_stopped = False
+        if self._witness is not None:
+            self._witness.explain()
 
     def _record(self, access: Access) -> None:
         self._attempts.append(AttemptedAccess(access, acked=len(self.progress.acked)))
         self.progress.steps += 1
+        self._witnessed.step(access.kind, access.path, is_watched=self._witness is not None)
+        self._watch()
         self._naps = 0 if access.is_change else self._naps
 
     def _retry(self, why: str) -> None:
         """Mark the last operation as blocked, and attempt it again as a new step."""
         last = self._attempts[-1]
         self._attempts[-1] = last._replace(blocked=True)
-        self._halt(why)
+        if why == "asleep" and self.wakeups and self.allowance > 0 and not last.access.seconds:
+            self.wakeups -= 1
+        else:
+            self._halt(why)
         self.allowance -= 1
         self._record(last.access)
 
@@ -216,15 +333,28 @@ class FileSteps:
                 found.append(lookup)
                 reads.update(lookup.passed)
                 is_change |= _touch(lookup, effect, reads, writes)
-        access = self._described(kind, found, reads, writes)
+                if lookup.is_outside and effect.may_change:
+                    self.note_unseen(
+                        f"{lookup.name}, which a link in home leads to. It is not put back before each schedule: keep "
+                        "it below home"
+                    )
         may_change = any(target.effect.may_change for target in targets)
-        return dataclasses.replace(access, may_change=may_change, is_change=is_change)
+        return self._described(kind, found, reads, writes, may_change=may_change, is_change=is_change)
 
     def _lock_access(self, kind: str, lookup: Lookup) -> Access:
         keys: set[Key] = {("lock", lookup.inode, "")}
         return self._described(kind, [lookup], *((keys, set()) if kind == "test lock" else (set(), keys)))
 
-    def _described(self, kind: str, found: list[Lookup], reads: set[Key], writes: set[Key]) -> Access:
+    def _described(
+        self,
+        kind: str,
+        found: list[Lookup],
+        reads: set[Key],
+        writes: set[Key],
+        *,
+        may_change: bool = False,
+        is_change: bool = False,
+    ) -> Access:
         return Access(
             kind,
             " to ".join(lookup.name for lookup in found),
@@ -234,6 +364,8 @@ class FileSteps:
             frozenset((lock.inode, lock.exclusive) for lock in self._locked.values() if lock.excludes),
             bool(self._locked),
             tuple(dict.fromkeys(name for lookup in found for name in lookup.names)),
+            may_change,
+            is_change,
         )
 
     def _locked_inodes(self) -> set[int]:
@@ -252,7 +384,8 @@ class FileSteps:
         held = [(kind, lock) for (number, kind), lock in self._locked.items() if number == fd]
         self._forget(fd)
         inodes = {lock.inode for _, lock in held}
-        others = self._lookups.open_descriptors(inodes) - {fd} if held else set()
+        found = self._lookups.open_descriptors().items() if held else ()
+        others = [other for other, lookup in found if lookup.inode in inodes and other != fd]
         for other, (kind, lock) in itertools.product(others, held):
             self._locked.setdefault((other, kind), lock._replace(excludes=False))
 

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 
 from pytest_wfstate.faults.replay_id import Choices
 
-SEEN = 100_000  # keys of a generation
+SEEN = 25_000  # keys of a generation
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -106,7 +106,7 @@ class ScheduledLock(metaclass=_StandsIn):
             if not blocking:
                 return False
             if thread.scheduler.wait(thread, Wait(access, self, is_timed=timeout >= 0)):
-                thread.scheduler.skipped_seconds += timeout
+                thread.let_pass(timeout)
                 return False
         return True
 

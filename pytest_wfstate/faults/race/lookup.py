@@ -1,6 +1,7 @@
 """Lookups: the entries and inodes that the kernel passes on its way from a path to a file.
 
-Two paths conflict wherever they meet, whatever they are called: through a symlink, `..`, or a second path to home.
+Two paths conflict wherever they meet, whatever they are called: through a symlink, `..`, or a second path to home. What
+is beside home, in the folder that was made for it, counts as what is below: a lock file is often kept there.
 """
 
 from __future__ import annotations
@@ -10,11 +11,37 @@ import os
 import stat
 from typing import Any
 
+from pytest_wfstate.faults.disk.home import Home
 from pytest_wfstate.faults.race.schedule import Key
 
 _MOST_LINKS = 40  # that the kernel follows in one path
 _fstat, _lstat, _readlink = os.fstat, os.lstat, os.readlink  # the real ones, whatever stands in for them
 _getcwd, _listdir = os.getcwd, os.listdir
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Place:
+    """Where clients work: home, and the folder around it, which holds nothing that is not theirs."""
+
+    home: str
+    base: str
+
+    @classmethod
+    def of(cls, home: Home) -> Place:
+        """Return the place of a home, with symlinks resolved."""
+        return cls(os.path.realpath(home.path), os.path.realpath(home.base))
+
+    def holds(self, path: str) -> bool:
+        """Whether a path, without symlinks, is in it."""
+        return path == self.base or path.startswith(f"{self.base}/")
+
+    def name(self, path: str) -> str:
+        """Return a path relative to home, if it is in it."""
+        if path == self.home:
+            return "."
+        if path.startswith(f"{self.home}/") or not self.holds(path):
+            return path.removeprefix(f"{self.home}/")
+        return f"..{path.removeprefix(self.base)}"
 
 
 @dataclasses.dataclass(slots=True)
@@ -26,13 +53,15 @@ class Lookup:
     entry: Key | None = None
     """The entry of the file itself, even if there is none by this name; home has none."""
     inode: int = -1
-    """-1 if there is none, or it is not below home."""
+    """-1 if there is none, or nothing below home leads to it."""
     folder: int = -1
     """The inode of the folder that holds its entry."""
     size: int = 0
     is_folder: bool = False
     name: str = ""
     """The path it ends at, relative to home if it is below or beside it."""
+    is_outside: bool = False
+    """Whether it ends far from home, where nothing is put back."""
     names: list[tuple[int, str]] = dataclasses.field(default_factory=list)
     """Every inode that was passed, and its path relative to home."""
 
@@ -52,10 +81,11 @@ class Lookup:
 class Lookups:
     """Looks up paths and descriptors, with home as the folder that matters."""
 
-    def __init__(self, home: str) -> None:
-        self.home = os.path.realpath(home)
-        self._below = self.home + "/"
-        self._beside = os.path.dirname(self.home).rstrip("/") + "/"
+    def __init__(self, place: Place) -> None:
+        self.place = place
+        self._below = f"{place.home}/"
+        self._outside: set[tuple[int, int]] = set()
+        """The files far from home that links led to, by device and inode."""
 
     def may_matter(self, file: Any, dir_fd: int | None) -> bool:
         """Whether looking up a path or descriptor leads to or through home."""
@@ -79,19 +109,19 @@ class Lookups:
         except OSError:
             return lookup
         is_file = stat.S_ISREG(status.st_mode) or stat.S_ISDIR(status.st_mode)
-        if anywhere or (is_file and self._is_below(path)):
-            lookup.end(status, self._name(path))
+        lookup.is_outside = (status.st_dev, status.st_ino) in self._outside
+        if anywhere or (is_file and (lookup.is_outside or self.place.holds(path))):
+            lookup.end(status, self.place.name(path))
         return lookup
 
-    def open_descriptors(self, inodes: set[int]) -> set[int]:
-        """Return the descriptors of this process that are of files with these inodes."""
-        numbers = map(int, _listdir("/proc/self/fd"))
-        return {fd for fd in numbers if self.descriptor(fd, anywhere=True).inode in inodes}
+    def open_descriptors(self) -> dict[int, Lookup]:
+        """Look up all descriptors of this process."""
+        return {fd: self.descriptor(fd, anywhere=True) for fd in map(int, _listdir("/proc/self/fd"))}
 
     def _walk(self, path: str, *, follow: bool) -> Lookup:
-        """Go from folder to folder as the kernel does; only what is below home is noted."""
+        """Go from folder to folder as the kernel does; note what is below home, and what links from there lead to."""
         lookup = Lookup()
-        folder, rest = (self.home, path[len(self._below) :]) if path.startswith(self._below) else ("", path)
+        folder, rest = (self.place.home, path[len(self._below) :]) if path.startswith(self._below) else ("", path)
         status = _status(folder or "/")
         pending = rest.split("/")[::-1]
         links = 0
@@ -118,23 +148,23 @@ class Lookups:
         missing = "/".join(["", *(name for name in reversed(pending) if name not in ("", "."))])
         if missing:
             lookup.entry = None  # a folder on the way is not there
-        lookup.end(status if self._is_below(folder) and not missing else None, self._name(folder + missing))
+        self._end(lookup, folder + missing, None if missing else status)
         return lookup
+
+    def _end(self, lookup: Lookup, path: str, status: os.stat_result | None) -> None:
+        is_in_place = self.place.holds(path)
+        if lookup.is_below_home and not is_in_place and (status is None or stat.S_ISREG(status.st_mode)):
+            lookup.is_outside = True
+            if status is not None:
+                self._outside.add((status.st_dev, status.st_ino))
+        lookup.end(status if is_in_place or lookup.is_outside else None, self.place.name(path))
 
     def _pass(self, lookup: Lookup, folder: str, status: os.stat_result, name: str) -> None:
         lookup.entry = None
-        if self._is_below(folder):
+        if lookup.is_below_home or self.place.holds(folder):
             lookup.entry, lookup.folder = ("entry", status.st_ino, name), status.st_ino
             lookup.passed += [("inode", status.st_ino, ""), lookup.entry]
-            lookup.names.append((status.st_ino, self._name(folder)))
-
-    def _is_below(self, path: str) -> bool:
-        return path == self.home or path.startswith(self._below)
-
-    def _name(self, path: str) -> str:
-        if path.startswith(self._beside) and not self._is_below(path):
-            return f"../{path.removeprefix(self._beside)}"
-        return "." if path == self.home else path.removeprefix(self._below)
+            lookup.names.append((status.st_ino, self.place.name(folder)))
 
 
 def _absolute(path: Any, dir_fd: int | None) -> str:

@@ -7,11 +7,12 @@ from typing import Any
 
 from pytest_wfstate.errors import Violation
 from pytest_wfstate.faults.folders import Content
-from pytest_wfstate.faults.race.schedule import Access, ClientFailed, Killed, ScheduleRun, ScheduleStep, preemptions
+from pytest_wfstate.faults.race.schedule import ClientFailed, Killed, ScheduleRun, ScheduleStep, preemptions
 from pytest_wfstate.faults.report_text import closing, disk_lines, error_lines, paragraph, short, shortened, shown
 
 _WIDEST = 54  # characters of a column
 _OFTEN = 4  # repetitions from which on they are shown once
+_LONGEST = 30  # rows that can repeat
 
 
 class RaceBug(Violation):
@@ -49,30 +50,34 @@ def table(schedule: ScheduleRun) -> list[str]:
         client: max(len(titles[client]), *(len(cell) for owner, cell in cells if owner == client)) for client in clients
     }
     number = len(str(len(cells)))
-    rows = [[f"{'':{number}}", *(f"{titles[client]:{widths[client]}}" for client in clients)]]
-    for row, (owner, cell) in enumerate(cells, 1):
-        columns = (f"{cell if client == owner else '':{widths[client]}}" for client in clients)
-        rows.append([f"{row:{number}}", *columns])
-    period, times = _repeated([(step.client, step.access) for step in schedule.steps])
-    shown = [f"  {'  '.join(row)}".rstrip() for row in rows[: len(rows) - period * (times - 1)]]
-    return [*shown, *([f"  ... repeated {times - 1:,} more times"] if period else []), *formatter.code()]
+    rows = ["  ".join([f"{'':{number}}", *(f"{titles[client]:{widths[client]}}" for client in clients)])]
+    begin = 0
+    while begin < len(cells):
+        period, times = _repeated(cells, begin)
+        for row, (owner, cell) in enumerate(cells[begin : begin + period], begin + 1):
+            columns = (f"{cell if client == owner else '':{widths[client]}}" for client in clients)
+            rows.append("  ".join([f"{row:{number}}", *columns]))
+        rows += [f"... repeated {times - 1:,} more times"] if times > 1 else []
+        begin += period * times
+    return [*(f"  {row}".rstrip() for row in rows), *formatter.code()]
 
 
-def _repeated(rows: list[tuple[int, Access]]) -> tuple[int, int]:
-    """Find the rows that repeat at the end: how many they are, and how often they repeat."""
-    for period in range(1, len(rows) // _OFTEN + 1):
-        times = 1
-        while rows[-period * (times + 1) : len(rows) - period * times] == rows[-period:]:
+def _repeated(cells: list[tuple[int, str]], begin: int) -> tuple[int, int]:
+    """Return how many of the cells from `begin` on repeat, and how often; one cell that is there once if none do."""
+    for period in range(1, min(_LONGEST, (len(cells) - begin) // _OFTEN) + 1):
+        times, repeated = 1, cells[begin : begin + period]
+        while cells[begin + period * times : begin + period * (times + 1)] == repeated:
             times += 1
         if times >= _OFTEN:
             return period, times
-    return 0, 1
+    return 1, 1
 
 
 def _headline(schedule: ScheduleRun) -> str:
     number = {2: "Two", 3: "Three", 4: "Four"}.get(len(schedule.results), "Several")
     switches = preemptions(schedule)
     how = [] if not switches else ["one preempted once"] if switches == 1 else [f"preempted {switches} times"]
+    how += ["one stalled"] if any(step.outlasts for step in schedule.steps) else []
     how += ["one killed"] if any(isinstance(result, Killed) for result in schedule.results.values()) else []
     detail = f", {' and '.join(how)}," if how else ""
     if schedule.stuck:

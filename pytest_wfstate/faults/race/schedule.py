@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextvars
 import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from pytest_wfstate.faults.replay_id import Choices
 from pytest_wfstate.faults.source_lines import SourceLine
@@ -31,14 +31,17 @@ LOCK_TESTS = {"try lock", "test lock"}
 
 MAX_STEPS = 10_000  # of one client in one schedule
 MAX_WAKEUPS = 1_000  # in a row that achieve nothing, before clients that only wait count as a livelock
+MAX_STALL = 128  # sleeps of a client for which the others are stalled, before it counts as one that waits forever
+MAX_REAL_STALL = 1.0  # seconds that such a client may really wait for something outside its process
+SLEEP = "sleep"
+"""The kind of a step of a client that lets time pass."""
 HANGS = "hangs"
 """The kind of the last step of a client that waits for something that never happens, or does not return."""
 OTHER_THREAD = "work handed to another thread"
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Access:
-    """An operation: what it is, and what it reads and writes."""
+class Access(NamedTuple):
+    """An operation: what it is, and what it reads and writes. Processes send many of them to each other."""
 
     kind: str
     path: str
@@ -58,6 +61,8 @@ class Access:
     """Whether it changes what another client can see, if it succeeds."""
     error: str = ""
     """How it failed, if it did."""
+    seconds: float = 0.0
+    """How long it really took, if it waited for something outside its process in vain."""
 
     def __str__(self) -> str:
         return f"{self.kind} {self.path}".strip()
@@ -77,6 +82,8 @@ class ScheduleStep:
     """Whether it was only attempted, because it has to wait."""
     acked: int = 0
     """How many values the client had acknowledged before it."""
+    outlasts: bool = False
+    """Whether the client woke up although another one could have run, which is stalled meanwhile."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -99,6 +106,13 @@ class ScheduleRun:
     choices: list[int] = dataclasses.field(default_factory=list)
     enabled: list[tuple[int, ...]] = dataclasses.field(default_factory=list)
     """At each step, the clients that could have made it."""
+    naps: set[int] = dataclasses.field(default_factory=set)
+    """The steps before which a client fell asleep that may wake up while the others are stalled.
+
+    To run another client instead is not a preemption."""
+    endless: dict[int, int] = dataclasses.field(default_factory=dict)
+    """For each client that was still asleep when its others had been stalled for `MAX_STALL` of its sleeps, the step
+    at which it first woke up."""
     killable: list[tuple[int, ...]] = dataclasses.field(default_factory=list)
     """At each step, the clients worth killing instead; empty if none may be killed."""
     results: dict[int, Any] = dataclasses.field(default_factory=dict)
@@ -165,7 +179,13 @@ class Clients(Protocol):
 
 
 def trace_keys(steps: Sequence[ScheduleStep], begin: int = 0) -> Iterator[int]:
-    """Yield, for each step from `begin` on, a key for all steps before it, the same for equivalent orders.
+    """Yield, for each step from `begin` on, a key for all steps before it, the same for equivalent orders."""
+    for hashes in client_keys(steps, begin):
+        yield hash(tuple(sorted(hashes.items())))
+
+
+def client_keys(steps: Sequence[ScheduleStep], begin: int = 0) -> Iterator[Mapping[int, int]]:
+    """Yield, for each step from `begin` on, a key for what each client did before it and what it may have seen.
 
     A key is the hash of Foata's normal form: each step is one level above the last one that it does not commute with.
     """
@@ -176,7 +196,7 @@ def trace_keys(steps: Sequence[ScheduleStep], begin: int = 0) -> Iterator[int]:
     top = floor = 0
     for position, step in enumerate(steps):
         if position >= begin:
-            yield hash(tuple(sorted(hashes.items())))
+            yield hashes
         if step.blocked:
             continue  # it had no effect
         access, client = step.access, step.client
@@ -199,7 +219,8 @@ def trace_keys(steps: Sequence[ScheduleStep], begin: int = 0) -> Iterator[int]:
 
 def preemptions(run: ScheduleRun) -> int:
     """Count the switches away from a client that could have continued."""
+    steps = zip(run.choices, run.choices[1:], run.enabled[1:], strict=False)
     return sum(
-        before in enabled and after >= 0 and after != before
-        for before, after, enabled in zip(run.choices, run.choices[1:], run.enabled[1:], strict=False)
+        before in enabled and after >= 0 and after != before and position not in run.naps
+        for position, (before, after, enabled) in enumerate(steps, 1)
     )

@@ -21,6 +21,7 @@ from contextlib import AbstractContextManager
 from typing import Any
 
 from pytest_wfstate.faults.forking import dumps, fork, loads
+from pytest_wfstate.faults.patience import Patience
 from pytest_wfstate.faults.real_clock import now
 
 __tracebackhide__ = True
@@ -120,8 +121,10 @@ class Storm:
 
     def _ready_workers(self) -> list[StormWorker]:
         busy = {worker.pipe: worker for worker in self._workers if worker.left}
-        ready = connection.wait(list(busy), self._timeout)
-        if not ready:
+        patience = Patience(self._timeout, *(worker.pid for worker in busy.values()))
+        while not (ready := connection.wait(list(busy), patience.interval)):
+            if not patience.is_over():
+                continue
             pending = "; ".join(f"worker {worker.number + 1} in {worker.left[0]}" for worker in busy.values())
             raise WorkerLost(f"no worker answered in {self._timeout:g} s: {pending}")
         return [worker for pipe, worker in busy.items() if pipe in ready]
@@ -156,7 +159,7 @@ class StormWorker:
         self._begun: float | None = None
         self._program = program
         self._in_thread = in_thread
-        self._pid = 0
+        self.pid = os.getpid()
         self._is_dead = False
         self._start()
 
@@ -218,8 +221,8 @@ class StormWorker:
             self._thread.join(1.0)
         else:
             with contextlib.suppress(ProcessLookupError):
-                os.kill(self._pid, signal.SIGKILL)
-            os.waitpid(self._pid, 0)
+                os.kill(self.pid, signal.SIGKILL)
+            os.waitpid(self.pid, 0)
         self._is_dead = True
 
     def _end_call(self, end: float, outcome: Any = None, *, died: bool = False) -> TimedCall:
@@ -234,8 +237,8 @@ class StormWorker:
             self._thread = threading.Thread(target=_StormProcess(theirs, self._program).serve, daemon=True)
             self._thread.start()
             return
-        self._pid = fork()
-        if self._pid == 0:
+        self.pid = fork()
+        if self.pid == 0:
             try:
                 self.pipe.close()
                 _StormProcess(theirs, self._program).serve()

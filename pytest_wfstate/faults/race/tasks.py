@@ -7,27 +7,35 @@ before an await may have changed after it.
 from __future__ import annotations
 
 import asyncio
+import collections
 import contextvars
 import inspect
+import math
 import sys
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from pytest_wfstate.faults.patience import Patience
+from pytest_wfstate.faults.race.blocking import BlockingPatches
+from pytest_wfstate.faults.race.clocks import VirtualClock
 from pytest_wfstate.faults.race.schedule import (
     MAX_STEPS,
+    MAX_WAKEUPS,
     OTHER_THREAD,
     PROGRESS,
+    SLEEP,
     Access,
     ClientFailed,
     ClientProgress,
     ScheduleRun,
     ScheduleStep,
     Stuck,
+    livelock,
 )
 from pytest_wfstate.faults.race.stop_points import UnderTest
-from pytest_wfstate.faults.race.thread_scheduler import MEMORY, Abandoned, abandon, innermost_line, place
+from pytest_wfstate.faults.race.thread_scheduler import MEMORY, Abandoned, abandon, current, innermost_line, place
 from pytest_wfstate.faults.replay_id import Choices
 from pytest_wfstate.faults.source_lines import SourceLine
 
@@ -47,6 +55,7 @@ class Tasks:
         self._clients = clients
         self._timeout = timeout
         self._under_test = UnderTest()
+        self._blocking = BlockingPatches()
         self._is_rehearsed = False
         self.shared: Any = None
         """What the clients of the last schedule shared."""
@@ -57,6 +66,7 @@ class Tasks:
         Raises:
             BaseException: whatever `setup` raised.
         """
+        self._blocking.replace()
         if not self._is_rehearsed:
             self._is_rehearsed = True
             rehearsal = self._follow(())  # does what happens only once: imports, compilation, caches
@@ -65,7 +75,8 @@ class Tasks:
         return self._follow(choices)
 
     def close(self) -> None:
-        """Do nothing: each schedule has ended its clients."""
+        """Put back everything that was replaced. Each schedule has ended its clients."""
+        self._blocking.restore()
 
     def _follow(self, choices: Choices) -> ScheduleRun:
         loop = ScheduledLoop(len(self._clients), choices, self._under_test)
@@ -73,13 +84,13 @@ class Tasks:
         # In its own thread: an event loop may run in this one, and a client may hang.
         thread = threading.Thread(target=self._run_loop, args=(loop, errors), name="wfstate-tasks", daemon=True)
         thread.start()
-        seen = 0
+        patience = Patience(self._timeout)
+        thread.join(patience.interval)
         while thread.is_alive():
-            thread.join(self._timeout)
-            if thread.is_alive() and seen == len(loop.run.steps):
+            if patience.is_over(len(loop.run.steps)):
                 loop.report_hang(thread.ident or 0)
                 break
-            seen = len(loop.run.steps)
+            thread.join(patience.interval)
         if errors:
             raise errors[0]
         return loop.run
@@ -95,6 +106,8 @@ class Tasks:
     async def _run_clients(self, loop: ScheduledLoop) -> None:
         self.shared = await _resolved(self._setup())
         self._under_test.include(self.shared)
+        loop.clock.reset()
+        current.tasks_clock = loop.clock
         tasks = [self._task(loop, number) for number in range(len(self._clients))]
         try:
             await asyncio.wait(tasks)
@@ -138,17 +151,25 @@ class ScheduledLoop(_EventLoop):  # type: ignore[misc]  # it has more members th
         self._tasks: dict[int, asyncio.Task[Any]] = {}
         self._awake: int | None = None
         self._naps: dict[int, int] = {}
-        self._now = 0.0
+        """How often the last client slept since another made a step."""
+        self._all_naps: collections.Counter[int] = collections.Counter()
+        self._slept: set[int] = set()
+        """The clients that have gone to sleep since their last step."""
+        self._wakeups = 0
+        """How many steps in a row only ended a sleep."""
+        self.clock = VirtualClock()
         self._threads = set(threading.enumerate())
 
     def time(self) -> float:
         """Return the loop's time, which advances only when it must."""
-        return self._now
+        self.clock.pass_look()
+        return self.clock.seconds
 
     def finish(self, client: int, result: Any) -> None:
         """Record the result of a client that has finished."""
         if not self.is_over:
             self._left.discard(client)
+            self._slept.discard(client)
             self.run.results[client] = result
 
     def report_hang(self, thread: int) -> None:
@@ -160,6 +181,14 @@ class ScheduledLoop(_EventLoop):  # type: ignore[misc]  # it has more members th
         self.run.stuck = self.run.stuck or why
         self.is_over = True
         abandon(thread)
+
+    def call_at(self, when: float, callback: Any, *args: Any, context: Any = None) -> asyncio.TimerHandle:
+        """Set a timer, and note who goes to sleep."""
+        timer: asyncio.TimerHandle = super().call_at(when, callback, *args, context=context)
+        client = self._client_of(timer)
+        if client is not None and callback is _WAKES_SLEEPER:
+            self._slept.add(client)
+        return timer
 
     def run_in_executor(self, executor: Any, func: Callable[..., Any], *args: Any) -> Any:  # noqa: ARG002
         """Run the work of another thread as one step."""
@@ -211,9 +240,13 @@ class ScheduledLoop(_EventLoop):  # type: ignore[misc]  # it has more members th
 
     def _skip_time(self) -> bool:
         """Advance the time to the next timer; return whether there is one."""
-        if self._scheduled:
-            self._now = max(self._now, min(timer._when for timer in self._scheduled))
-        return bool(self._scheduled)
+        moments = [timer._when for timer in self._scheduled if timer._when < math.inf]
+        if moments:
+            self._pass_until(min(moments))
+        return bool(moments)
+
+    def _pass_until(self, moment: float, naps: int = 0) -> None:
+        self.clock.sleep(max(0.0, moment - self.clock.seconds), naps)
 
     def _make_ready(self) -> None:
         """Make the next step ready, or advance the time."""
@@ -249,7 +282,8 @@ class ScheduledLoop(_EventLoop):  # type: ignore[misc]  # it has more members th
         sleeping: dict[int, float] = {}
         for timer in self._scheduled:
             client = self._client_of(timer)
-            if client is not None and timer._callback is _WAKES_SLEEPER and not timer.cancelled():
+            is_sleep = timer._callback is _WAKES_SLEEPER and timer._when < math.inf and not timer.cancelled()
+            if client is not None and is_sleep:
                 sleeping[client] = min(timer._when, sleeping.get(client, timer._when))
         return sleeping
 
@@ -262,14 +296,20 @@ class ScheduledLoop(_EventLoop):  # type: ignore[misc]  # it has more members th
             client = runnable[0]
         if self.progress[client].steps >= MAX_STEPS:
             raise Stuck(f"client {client + 1} made {MAX_STEPS:,} steps without finishing")
+        if self._wakeups >= MAX_WAKEUPS:
+            raise Stuck(livelock({client: Access(SLEEP, place(self._line(client))) for client in self._slept}))
         if self._pending[client]:
             handle: Any = self._pending[client].popleft()
             self._ready.append(handle)
             resumed = "await" if self.progress[client].steps else "start"
             kind = "thread" if handle._callback == self._run_work else resumed
         else:
-            self._awake, self._now, kind = client, max(self._now, self._sleeping()[client]), "sleep"
-        self._naps = {client: self._naps.get(client, 0) + (kind == "sleep")}
+            self._all_naps[client] += 1
+            self._awake, kind = client, SLEEP
+            self._pass_until(self._sleeping()[client], self._all_naps[client])
+        self._wakeups = self._wakeups + 1 if client in self._slept else 0
+        self._slept.discard(client)
+        self._naps = {client: self._naps.get(client, 0) + (kind == SLEEP)}
         self.progress[client].steps += 1
         line = self._line(client)
         run.steps.append(ScheduleStep(client, Access(kind, place(line), line, writes=MEMORY)))

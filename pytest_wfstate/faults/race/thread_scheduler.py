@@ -16,6 +16,8 @@ import types
 from collections.abc import Callable
 from typing import Any, Protocol
 
+from pytest_wfstate.faults.patience import Patience
+from pytest_wfstate.faults.race.clocks import VirtualClock
 from pytest_wfstate.faults.race.schedule import (
     MAX_STEPS,
     MAX_WAKEUPS,
@@ -71,8 +73,8 @@ class ThreadScheduler:
         self.threads = [ScheduledThread(self, number) for number in range(clients)]
         self.run.acked = {thread.number: thread.progress.acked for thread in self.threads}
         self.locks = 0
-        self.skipped_seconds = 0.0
-        """How many seconds of waiting were skipped."""
+        self.clock = VirtualClock()
+        """What the clients see: all of them the same."""
         self.has_begun = False
         self.is_over = False
         self._choices = choices
@@ -89,14 +91,14 @@ class ThreadScheduler:
     def follow(self, timeout: float) -> None:
         """Run the clients until all have finished, or cannot."""
         self.has_begun = True
+        self.clock.reset()
         try:
             self._resume(self._choose())
-            seen = 0
-            while not self._ended.acquire(timeout=timeout):
-                if seen == len(self.run.steps):
+            patience = Patience(timeout)
+            while not self._ended.acquire(timeout=patience.interval):
+                if patience.is_over(len(self.run.steps)):
                     self._give_up(self._describe_hang())
                     abandon(self.threads[self._running].ident)
-                seen = len(self.run.steps)
         finally:
             self._end()
 
@@ -266,6 +268,7 @@ class ScheduledThread:
         """Whether its last wait timed out."""
         self.has_polled = False
         """Whether its event loop has polled since its last step at an await."""
+        self._naps = 0
 
     def wait_until_scheduled(self) -> None:
         """Wait until the scheduler resumes this client."""
@@ -287,7 +290,13 @@ class ScheduledThread:
         access = self.access("wait" if seconds is None else "sleep")
         self.step(access)
         self.scheduler.wait(self, Wait(access, is_timed=seconds is not None))
-        self.scheduler.skipped_seconds += seconds or 0.0
+        if seconds is not None:
+            self.let_pass(seconds)
+
+    def let_pass(self, seconds: float) -> None:
+        """Let the time of a wait pass that has ended because of its limit."""
+        self._naps += 1
+        self.scheduler.clock.sleep(seconds, self._naps)
 
 
 class ThreadContext(threading.local):
@@ -297,6 +306,13 @@ class ThreadContext(threading.local):
     """The scheduler to which objects made in this thread belong."""
     client: ScheduledThread | None = None
     """The client that runs in it."""
+    tasks_clock: VirtualClock | None = None
+    """What its tasks see, if they are clients."""
+
+    @property
+    def clock(self) -> VirtualClock | None:
+        """What its code sees, if that is not the real time."""
+        return self.tasks_clock if self.client is None else self.client.scheduler.clock
 
 
 current = ThreadContext()

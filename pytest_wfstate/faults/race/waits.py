@@ -19,52 +19,22 @@ import time
 from collections.abc import Callable
 from typing import Any, TypeVar
 
+from pytest_wfstate.faults.race.clocks import ClockStandIns, VirtualClock
 from pytest_wfstate.faults.race.file_steps import FileSteps
 from pytest_wfstate.faults.source_lines import SourceLine, is_users, users_line
 
 T = TypeVar("T")
 _SLICE = 0.01  # seconds for which a thread waits before it looks again whether the others wait as well
 _IDLE = 3  # looks in a row at which all threads wait, before that is a hang
-_PATIENCE = 100  # sleeps of a client that changes nothing, after which its clock runs faster and faster
-_DOUBLING = 50
+_REST = 0.001  # seconds that a client lets pass if it polls without a pause
 
 _real_sleep, _real_select, _RealPoll = time.sleep, select.select, select.poll
 _real_allocate = _thread.allocate_lock
 _real_join, _real_sigtimedwait = threading.Thread.join, signal.sigtimedwait
 _RealEpoll = getattr(select, "epoll", None)
-_CLOCKS = ("time", "monotonic", "perf_counter")
-_REAL_CLOCKS = {name + unit: getattr(time, name + unit) for name in _CLOCKS for unit in ("", "_ns")}
-CLOCK_IDS = set(map(id, _REAL_CLOCKS.values()))
-"""The real clocks. Many tools hold one, and a client that sees the real time misses nothing but its own sleeps."""
 _SELECTORS = [
     getattr(selectors, name) for name in ("SelectSelector", "PollSelector", "EpollSelector") if hasattr(selectors, name)
 ]
-
-
-class VirtualClock:
-    """The time that a client sees: it stands still, except that sleeps take their time.
-
-    How often a client polls until its deadline then does not depend on the machine. Each look at the clock takes a
-    microsecond, so that no two are the same.
-    """
-
-    def __init__(self) -> None:
-        self.reset()
-
-    def reset(self) -> None:
-        """Set it to the real time."""
-        self._began = {name: _REAL_CLOCKS[f"{name}_ns"]() for name in _CLOCKS}
-        self._passed = 0
-
-    def skip(self, seconds: float) -> None:
-        """Let some time pass."""
-        self._passed += int(seconds * 1e9)
-
-    def look(self, name: str) -> Any:
-        """Return what a clock of the module `time` shows."""
-        self._passed += 1000
-        nanoseconds = self._began[name.removesuffix("_ns")] + self._passed
-        return nanoseconds if name.endswith("_ns") else nanoseconds / 1e9
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -80,6 +50,7 @@ class ProcessWaits:
 
     def __init__(self, steps: FileSteps) -> None:
         self._steps = steps
+        steps.rest = lambda: self.sleep(_REST)
         self._pending: dict[int, PendingWait] = {}
         self.clock = VirtualClock()
 
@@ -88,10 +59,9 @@ class ProcessWaits:
         """Whether the client is running."""
         return self._steps.is_on and not self._steps.is_looking
 
-    def sleep(self, seconds: float) -> None:
-        """Let others run instead of sleeping."""
-        naps = self._steps.sleep()
-        self.clock.skip(seconds * 2.0 ** min(max(0, naps - _PATIENCE) // _DOUBLING, 40))
+    def sleep(self, seconds: float, waited: float = 0.0) -> None:
+        """Let others run instead of sleeping, for as long as it has not really waited already."""
+        self.clock.sleep(seconds, self._steps.sleep(waited))
 
     def wait(self, poll: Callable[[float], T], is_over: Callable[[], bool], timeout: float | None) -> T:
         """Wait until another thread of this process ends the wait, or until all of them wait: then time passes."""
@@ -135,7 +105,7 @@ class ProcessWaits:
             return poll(timeout)
         found = self._wait_for_threads(poll, timeout) or poll(timeout)
         if not found:
-            self.sleep(timeout)
+            self.sleep(timeout, timeout)
             found = poll(0)
         return found
 
@@ -168,9 +138,9 @@ def _waits() -> ProcessWaits | None:
     return _current if _current is not None and _current.is_on else None
 
 
-def _clock(name: str) -> Any:
-    waits = _current
-    return _REAL_CLOCKS[name]() if waits is None or not waits.is_on else waits.clock.look(name)
+def _clock() -> VirtualClock | None:
+    waits = _waits()
+    return None if waits is None else waits.clock
 
 
 def _sleep(seconds: float, /) -> None:
@@ -326,8 +296,9 @@ def _join(self: threading.Thread, timeout: float | None = None) -> None:
     return None
 
 
+_clocks = ClockStandIns(_clock)
 STAND_INS: list[tuple[Any, Any]] = [
-    *((real, functools.partial(_clock, name)) for name, real in _REAL_CLOCKS.items()),
+    *_clocks.pairs(),
     (_real_sleep, _sleep),
     (_real_select, _select),
     (_RealPoll, SteppedPoll),
@@ -347,6 +318,7 @@ def install_waits(steps: FileSteps) -> None:
     threading.Thread.join = _join  # type: ignore[method-assign]
     for owner in _SELECTORS:
         owner.select = _selecting(owner.select)
+    _clocks.install_dates()
 
 
 def reset_clock() -> None:

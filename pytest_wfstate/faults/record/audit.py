@@ -41,8 +41,16 @@ def _hook(event: str, args: tuple[Any, ...]) -> None:
 
 def _opened(recorder: Recorder, args: tuple[Any, ...]) -> None:
     path, mode, flags = args
-    if flags & CHANGING or (isinstance(mode, str) and set(mode) & set("wax+")):
+    is_file_object = isinstance(mode, str)  # which reads and writes in native code; that of os.open is None
+    if flags & CHANGING or (is_file_object and set(mode) & set("wax+")):
         _note(recorder, "opened for writing", absolute(path, follow=True))
+    elif is_file_object and recorder.injects_errors:
+        _note(recorder, "opened for reading", absolute(path, follow=True))
+
+
+def _listed(recorder: Recorder, args: tuple[Any, ...]) -> None:
+    if recorder.injects_errors:
+        _note(recorder, "listed", absolute("." if args[0] is None else args[0], follow=True))
 
 
 def _changed(what: str, paths: tuple[tuple[int, int], ...]) -> Handler:
@@ -125,6 +133,8 @@ CHILDREN = {
 _EVENTS: dict[str, Handler] = {
     "open": _opened,
     "os.truncate": _truncated,
+    "os.listdir": _listed,
+    "os.scandir": _listed,
     "mmap.__new__": _mapped,
     "sqlite3.connect": _connected,
     **{event: _changed(what, paths) for event, (what, paths) in CHANGES.items()},

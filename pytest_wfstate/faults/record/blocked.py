@@ -63,6 +63,19 @@ def can_watch_threads() -> bool:
     return _status(threading.get_native_id()) is not None
 
 
+def all_threads() -> set[int]:
+    """Return the native ids of all threads of this process, Python's own or not, as far as the kernel says."""
+    try:
+        return {int(name) for name in os.listdir("/proc/self/task")}
+    except OSError:
+        return set()
+
+
+def has_ended(thread: int) -> bool:
+    """Whether the kernel says that a thread, by its native id, is over."""
+    return _status(thread) is None and can_watch_threads()
+
+
 def is_running(thread: int) -> bool:
     """Whether a thread, by its native id, runs or could run, as far as it does not wait for the interpreter's lock."""
     status = _status(thread)

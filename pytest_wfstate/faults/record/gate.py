@@ -20,7 +20,7 @@ class Intent:
 
     kind: str
     """create, write, truncate, allocate, fsync, fdatasync, rename, unlink, mkdir, rmdir, link, symlink or sync; if
-    errors are injected, also read, list or close."""
+    errors are injected, also read, list, close or setxattr."""
     path: str
     """Relative to home, which is "."; the old path of a rename. Empty if it is not below home."""
     new_path: str = ""

@@ -17,6 +17,7 @@ from typing import Any
 
 from pytest_wfstate.faults.record.owners import (
     OURS,
+    cached_by_freezegun,
     module_of,
     our_containers,
     owner_under_test,
@@ -43,6 +44,7 @@ class ReferenceCount:
     def __init__(self, swaps: Swaps, known: Iterable[ReferenceHolder], ours: Mapping[int, int]) -> None:
         self._calls = [swap.old for swap in swaps.values() if type(swap.old) in _COUNTED]
         self._known = collections.Counter(ours)
+        self._known.update(id(held) for _, held in cached_by_freezegun())
         copies: set[int] = set()
         for place in known:
             old = place.swap.old
@@ -87,6 +89,7 @@ class HeapSearch:
         self._swaps = swaps
         self._names = dict(silent)
         self._our_containers = our_containers()
+        self._cached = set(map(id, cached_by_freezegun()))
         self._stuck: list[tuple[Any, str]] = []
         # What is frozen is not searched. It is not frozen again: objects of the test would never be collected.
         gc.unfreeze()
@@ -114,7 +117,7 @@ class HeapSearch:
         for holder in holders:
             counts = collections.Counter(key for key in map(id, gc.get_referents(holder)) if key in self._swaps)
             found += counts
-            if self._is_ours(holder):
+            if self._is_ours(holder) and id(holder) not in self._cached:  # that changes, so it is counted each time
                 self.ours += counts
         return found
 
@@ -161,7 +164,8 @@ class HeapSearch:
         return copies
 
     def _is_ours(self, holder: Any) -> bool:
-        return id(holder) in self._our_containers or f"{module_of(type(holder))}.".startswith(OURS)
+        is_container = id(holder) in self._our_containers or id(holder) in self._cached
+        return is_container or f"{module_of(type(holder))}.".startswith(OURS)
 
     def _explain(self) -> None:
         """Report which references to silent calls the code under test may use without being seen."""

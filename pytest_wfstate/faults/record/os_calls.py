@@ -193,7 +193,7 @@ def _removing(recorder: Recorder, path: Any, dir_fd: int | None, *, folder: bool
     entry = _entry(recorder, path, dir_fd)
     if status is None or entry is None or stat.S_ISDIR(status.st_mode) != folder:
         return None
-    if folder and recorder.gate is not None and os.listdir(_full(path, dir_fd)):
+    if folder and recorder.gate is not None and real["listdir"](_full(path, dir_fd)):
         return None
     return Unlink(*entry, recorder.leaving(status, _full(path, dir_fd)), causing_line())
 
@@ -385,6 +385,8 @@ def _touching(name: str) -> Watch:
         def status() -> os.stat_result | None:
             return _status(path, kwargs.get("dir_fd"), follow_symlinks=kwargs.get("follow_symlinks", follows))
 
+        if name == "setxattr" and recorder.injects_errors and (now := status()) is not None:
+            quiet_calls.ask(recorder, name, now, path, room="needs")
         with recorder.log.lock:
             before = status()
             if before is not None and recorder.log.knows(before):

@@ -43,6 +43,16 @@ def our_containers() -> set[int]:
     return ids
 
 
+def cached_by_freezegun() -> list[tuple[str, Any]]:
+    """Return the names and objects of modules that freezegun keeps, to find what it has to replace.
+
+    It calls none of them, and would not know a stand-in.
+    """
+    api = sys.modules.get("freezegun.api")
+    cache = getattr(api, "_GLOBAL_MODULES_CACHE", {})
+    return [pair for _, pairs in list(cache.values()) for pair in pairs]
+
+
 def owners_of(dicts: list[dict[Any, Any]]) -> dict[int, Any]:
     """Return the class or object whose `__dict__` each of these is, or the function's frame whose locals, by its id.
 

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from pytest_wfstate.faults.record.active import Watch, announced
-from pytest_wfstate.faults.record.gate import Intent
+from pytest_wfstate.faults.record.gate import Intent, Room
 from pytest_wfstate.faults.source_lines import causing_line
 from pytest_wfstate.faults.trace.ops import Truncate, Write
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 # The real calls: a recorder replaces those in `os`.
 _stat, _fstat, _close, _ftruncate, _pwrite = os.stat, os.fstat, os.close, os.ftruncate, os.pwrite
-_READERS = {name: getattr(os, name) for name in ("read", "pread", "readv", "preadv") if hasattr(os, name)}
+_READERS = {name: getattr(os, name) for name in ("read", "readinto", "pread", "readv", "preadv") if hasattr(os, name)}
 _LISTERS = {name: getattr(os, name) for name in ("listdir", "scandir")}
 
 
@@ -34,7 +34,7 @@ def reading(recorder: Recorder, fd: int) -> None:
     """
     status = _fstat(fd)
     if stat.S_ISREG(status.st_mode):
-        _ask(recorder, "read", status, fd)
+        ask(recorder, "read", status, fd)
 
 
 def listing(recorder: Recorder, path: Any) -> None:
@@ -47,7 +47,7 @@ def listing(recorder: Recorder, path: Any) -> None:
         status = _stat("." if path is None else path)
     except (OSError, TypeError, ValueError):
         return  # the call will fail too
-    _ask(recorder, "list", status, None)
+    ask(recorder, "list", status, None)
 
 
 def closing(recorder: Recorder, fd: int, make: Callable[[], None]) -> None:
@@ -84,11 +84,16 @@ def _ask_close(recorder: Recorder, fd: int) -> None:
         raise
 
 
-def _ask(recorder: Recorder, kind: str, status: os.stat_result, source: int | None) -> None:
+def ask(recorder: Recorder, kind: str, status: os.stat_result, source: Any, room: Room = "same") -> None:
+    """Ask the gate about a call on a file or folder, if that is home or below.
+
+    Raises:
+        OSError: the call is to fail.
+    """
     with recorder.log.lock:
         path = recorder.log.path(recorder.log.node(status, source))
     if path is not None and recorder.gate is not None:
-        recorder.gate.before(Intent(kind, path))
+        recorder.gate.before(Intent(kind, path, room=room))
 
 
 def _reader(name: str) -> Watch:
@@ -111,8 +116,5 @@ def _closer(recorder: Recorder, fd: int) -> None:
     closing(recorder, fd, lambda: _close(fd))
 
 
-CALLS: dict[str, Watch] = {
-    **{name: _reader(name) for name in _READERS},
-    **{name: _lister(name) for name in _LISTERS},
-    "close": _closer,
-}
+AUDITED: dict[str, Watch] = {name: _lister(name) for name in _LISTERS}
+UNAUDITED: dict[str, Watch] = {**{name: _reader(name) for name in _READERS}, "close": _closer}

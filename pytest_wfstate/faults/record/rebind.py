@@ -103,6 +103,8 @@ class Rebinding:
         self._hidden: dict[int, int] = {}
         self._passing: set[int] = set()
         """The ids of what the last search found places in that cannot be kept."""
+        self._alive: set[int] = set()
+        """The ids of what was still there after garbage was collected."""
         self._done: list[ReferenceHolder] = []
         self._back: Swaps = {}
 
@@ -171,6 +173,7 @@ class Rebinding:
             gc.collect()
             wanted = self._unexplained(swaps, places, silent, known)
             search = None if incidental >= wanted else HeapSearch(swaps, wanted, silent)
+            self._alive = set() if search is None else {place.key[0] for place in search.places}
         found = [*self._kept, *known.places]
         if search is None:
             return found, known.unseen
@@ -191,7 +194,8 @@ class Rebinding:
 
     def _may_be_garbage(self, search: HeapSearch) -> bool:
         """Whether a search found what cannot be replaced, or found something again that may not be needed any more."""
-        return bool(search.unseen) or not self._passing.isdisjoint(place.key[0] for place in search.places)
+        again = self._passing.intersection(place.key[0] for place in search.places)
+        return bool(search.unseen) or not again <= self._alive
 
     def _unexplained(
         self, swaps: Swaps, places: list[ReferenceHolder], silent: Mapping[int, str], known: FoundReferences
@@ -208,7 +212,9 @@ class Rebinding:
 
     def _keepable(self, places: list[ReferenceHolder]) -> list[ReferenceHolder]:
         """Return the places that can be kept: those in containers of modules, and those that keep nothing alive."""
-        held = {place.key[0] for place in places}
+        held = {place.key[0] for place in places if not place.is_weak}
+        if not held:
+            return places
         containers = held.intersection(id(value) for names in self._searched.names for value in names.values())
         return [place for place in places if place.is_weak or place.key[0] in containers]
 

@@ -15,15 +15,15 @@ import os
 import stat
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
 from pytest_wfstate.errors import WfstateError
 from pytest_wfstate.faults.bounds import CHILDREN, Children
-from pytest_wfstate.faults.record import audit, file_io, os_calls, quiet_calls, thread_lines
-from pytest_wfstate.faults.record.active import active, audited_stand_in, stand_in
+from pytest_wfstate.faults.record import audit, file_io, os_calls, quiet_calls, task_starts, thread_lines
+from pytest_wfstate.faults.record.active import Watch, active, audited_stand_in, stand_in
 from pytest_wfstate.faults.record.blocked import is_running
 from pytest_wfstate.faults.record.file_call import FileCall, WriteCall
 from pytest_wfstate.faults.record.gate import Gate, Intent, Room
@@ -116,12 +116,13 @@ class Recorder:
             self._sqlite = watch_sqlite(self.log, self.gate)
             audit.add_hook()
             try:
-                pairs = [*PAIRS, *thread_lines.pairs(), *(_QUIET_PAIRS if self.injects_errors else ())]
-                references = self._rebinding.find(pairs, _SILENT, self._known)
+                pairs, silent = (_PAIRS_OF_ERRORS, _SILENT_OF_ERRORS) if self.injects_errors else (PAIRS, _SILENT)
+                references = self._rebinding.find([*pairs, *thread_lines.pairs()], silent, self._known)
                 for reason in references.unseen:
                     self.log.cannot_see(reason)
                 self._rebinding.do(references)
                 thread_lines.follow_threads()
+                task_starts.follow_tasks()
                 active.recorder = self
                 if self.turns is not None:
                     self.turns.on()
@@ -283,6 +284,7 @@ class Recorder:
             self.turns.off()
         with self.log.lock:  # let an op that is under way finish
             active.turn_off()
+        task_starts.leave_tasks()
         thread_lines.leave_threads()
         self._rebinding.undo()
 
@@ -377,19 +379,25 @@ class Recorder:
             )
 
 
-_QUIET_PAIRS: list[tuple[Any, Any]] = [
-    (os_calls.real[name], stand_in(os_calls.real[name], watch)) for name, watch in quiet_calls.CALLS.items()
-]
+def _pairs(make: Callable[..., Any], watches: Mapping[str, Watch]) -> list[tuple[Any, Any]]:
+    real = os_calls.real
+    return [(real[name], make(real[name], watch)) for name, watch in watches.items() if name in real]
+
+
+def _names(watches: Mapping[str, Watch]) -> dict[int, str]:
+    return {id(os_calls.real[name]): f"os.{name}" for name in watches if name in os_calls.real}
+
+
 PAIRS: list[tuple[Any, Any]] = [
-    *((os_calls.real[name], audited_stand_in(os_calls.real[name], watch)) for name, watch in os_calls.AUDITED.items()),
-    *(
-        (os_calls.real[name], stand_in(os_calls.real[name], watch))
-        for name, watch in (os_calls.UNAUDITED | os_calls.TOUCHING).items()
-        if name in os_calls.real
-    ),
+    *_pairs(audited_stand_in, os_calls.AUDITED),
+    *_pairs(stand_in, os_calls.UNAUDITED | os_calls.TOUCHING),
     (os_calls.real_fork_exec, stand_in(os_calls.real_fork_exec, os_calls.fork_exec)),
     (builtins.open, stand_in(builtins.open, file_io.open_file)),
     (file_io.RealFileIO, file_io.FileIO),
 ]
 """Each real call, and what stands in for it."""
-_SILENT = {id(os_calls.real[name]): f"os.{name}" for name in os_calls.UNAUDITED if name in os_calls.real}
+_SILENT = _names(os_calls.UNAUDITED)
+"""The real calls, by id, that raise no audit event."""
+_PAIRS_OF_ERRORS = [*PAIRS, *_pairs(audited_stand_in, quiet_calls.AUDITED), *_pairs(stand_in, quiet_calls.UNAUDITED)]
+"""The same if errors are injected."""
+_SILENT_OF_ERRORS = _SILENT | _names(quiet_calls.UNAUDITED)

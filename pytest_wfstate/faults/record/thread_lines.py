@@ -2,12 +2,15 @@
 
 An op in a pool's thread has no line of the user's on its stack. So while a recorder is active, work that is handed to
 another thread takes the submitting line along: a job of a pool, a new thread, and what is put into a queue. Each job
-and each new thread is also a strand of the run, which may have to wait for its turn.
+and each new thread is also a strand of the run, which may have to wait for its turn. All threads are followed from the
+call of `_thread` that starts them, so it does not matter what a subclass of `Thread` overrides.
 """
 
 from __future__ import annotations
 
+import _thread
 import asyncio
+import contextlib
 import functools
 import queue
 import sys
@@ -19,6 +22,8 @@ from concurrent.futures import thread as pools
 from typing import TYPE_CHECKING, Any
 
 from pytest_wfstate.faults.record.active import active, stand_in
+from pytest_wfstate.faults.record.blocked import all_threads, has_ended
+from pytest_wfstate.faults.record.task_starts import StartedTasks
 from pytest_wfstate.faults.source_lines import SourceLine, causing_line, job, origin
 from pytest_wfstate.faults.trace.strands import Strand, Strands, works_for_caller
 
@@ -27,6 +32,11 @@ if TYPE_CHECKING:
 
 _real_submit = ThreadPoolExecutor.submit
 _real_start = threading.Thread.start
+_real_starts = {  # the last one since Python 3.13
+    name: getattr(_thread, name)
+    for name in ("start_new_thread", "start_new", "start_joinable_thread")
+    if hasattr(_thread, name)
+}
 _allocate_lock = threading.Lock
 _real_threadsafe = asyncio.run_coroutine_threadsafe
 _real_sleep = time.sleep
@@ -36,7 +46,6 @@ _RealSimpleQueue = queue.SimpleQueue
 _IDLING = ("asyncio.", "trio.", "anyio.")
 """Libraries whose own threads may stay: they wait for more work or for a child, as a pool's do."""
 _HAS_RUN = object()
-_MOST_LOOKS = 100  # at a thread that was started, until it runs
 
 
 class Work:
@@ -44,35 +53,59 @@ class Work:
 
     def __init__(self, strands: Strands) -> None:
         self.strands = strands
+        self.tasks = StartedTasks()
         self._before = set(threading.enumerate())
+        self._natives_before = all_threads()
+        self._without_class: set[int] = set()
+        """The native ids of threads of the run that no `Thread` object started."""
         self._futures: set[Future[Any]] = set()
         self._running: set[object] = set()
         self._put: dict[tuple[int, int], list[tuple[Any, Any, SourceLine | None]]] = {}
         """What is in queues: the ids of queue and item, and for each time that it was put there both and the line."""
 
-    def submitted(self, future: Future[Any]) -> None:
+    def submitted(self, future: Future[Any], strand: Strand) -> None:
         """Track a pool's work until it is done."""
+        self.strands.jobs[future] = strand
         self._futures.add(future)
         future.add_done_callback(self._futures.discard)
 
-    def carried(self, call: Callable[..., Any], line: SourceLine | None) -> Callable[..., Any]:
-        """Wrap `call` so that it knows the line that submitted it, in whatever thread it runs."""
-        strand = self.strands.new()
+    def carried(self, call: Callable[..., Any], line: SourceLine | None, strand: Strand) -> Callable[..., Any]:
+        """Wrap `call` so that it is a strand and knows the line that submitted it, in whatever thread it runs."""
 
         def run(*args: Any, **kwargs: Any) -> Any:
-            running, before, thread = object(), job.line, self.strands.enter(strand)
-            self._running.add(running)
-            job.line = line
+            thread = self.strands.enter(strand)
             try:
-                self.strands.pause()
-                return call(*args, **kwargs)
+                with self._working_for(line):
+                    self.strands.pause()
+                    return call(*args, **kwargs)
             finally:
-                job.line = before
-                self._running.discard(running)
                 self.strands.leave(thread)
 
         functools.update_wrapper(run, call)
         return run
+
+    def carried_without_class(self, call: Callable[..., Any], line: SourceLine | None) -> Callable[..., Any]:
+        """Wrap `call`, which a thread is to make that no `Thread` object stands for."""
+
+        def run(*args: Any, **kwargs: Any) -> Any:
+            self._without_class.add(threading.get_native_id())
+            with self._working_for(line):
+                self.strands.pause()
+                return call(*args, **kwargs)
+
+        return run
+
+    @contextlib.contextmanager
+    def _working_for(self, line: SourceLine | None) -> Iterator[None]:
+        """Make the calling thread work for a line in a block, which is to end before the recording does."""
+        running, before = object(), job.line
+        self._running.add(running)
+        job.line = line
+        try:
+            yield
+        finally:
+            job.line = before
+            self._running.discard(running)
 
     def was_put(self, holder: Any, item: Any) -> None:
         """Take note of the line that puts an item into a queue. The item stays as it is: others may look at it."""
@@ -95,8 +128,15 @@ class Work:
         if self._running or any(not future.done() for future in list(self._futures)):
             yield "Work that was handed to a thread is not finished: what it writes from now on cannot be seen."
         for thread in threading.enumerate():
-            if thread not in self._before and thread.is_alive() and not _idles(thread):
+            if thread not in self._before and self._is_alive(thread) and not _idles(thread):
                 yield f"The thread {thread.name!r} is still running: what it writes from now on cannot be seen."
+
+    def _is_alive(self, thread: threading.Thread) -> bool:
+        """Whether a thread of the run is alive. A dummy, which stands for one without an object, always says so."""
+        native = thread.native_id
+        if not isinstance(thread, threading._DummyThread) or native is None:
+            return thread.is_alive()
+        return not (native in self._natives_before or native in self._without_class or has_ended(native))
 
 
 def _idles(thread: threading.Thread) -> bool:
@@ -111,8 +151,9 @@ def _submit(self: ThreadPoolExecutor, fn: Callable[..., Any], /, *args: Any, **k
     recorder = active.recorder
     if recorder is None:
         return _real_submit(self, fn, *args, **kwargs)
-    future = _real_submit(self, recorder.work.carried(fn, causing_line()), *args, **kwargs)
-    recorder.work.submitted(future)
+    strand = recorder.log.strands.new()
+    future = _real_submit(self, recorder.work.carried(fn, causing_line(), strand), *args, **kwargs)
+    recorder.work.submitted(future, strand)
     recorder.log.strands.pause()
     return future
 
@@ -121,44 +162,75 @@ def _start(self: threading.Thread) -> None:
     recorder = active.recorder
     if recorder is None or works_for_caller(self):
         return _real_start(self)
-    run, line, strands = self.run, causing_line(), recorder.log.strands
-    own = {name: value for name, value in vars(self).items() if name == "run"}  # one that hides that of the class
-    strand = Strand(is_worker=True) if _idles(self) else strands.new()
-    has_entered = _allocate_lock()
-    has_entered.acquire()
-
-    def restore() -> None:
-        self.__dict__.pop("run", None)
-        self.__dict__.update(own)
-
-    def carried() -> None:
-        restore()
-        origin.set(line)
-        thread = strands.enter(strand)
-        has_entered.release()
-        try:
-            strands.pause()
-            run()
-        finally:
-            strands.leave(thread)
-
-    self.run = carried  # type: ignore[method-assign]
-    try:
-        with strands.starting():
-            _real_start(self)
-            # `start` returns before the thread is a strand, for which others wait. One without `run` never is.
-            for _ in range(_MOST_LOOKS):
-                if has_entered.acquire(timeout=0.1) or not self.is_alive():
-                    break
-    except BaseException:
-        restore()
-        raise
+    strands = recorder.log.strands
+    with strands.starting():
+        _real_start(self)
     strands.pause()
     return None
 
 
+def _start_new(name: str, recorder: Recorder, call: Callable[..., Any], /, *args: Any, **kw: Any) -> Any:
+    """Start a thread that is a strand from its first line, and return when it is."""
+    thread, line, strands = getattr(call, "__self__", None), causing_line(), recorder.log.strands
+    if not isinstance(thread, threading.Thread):
+        strand, carried = strands.new(), recorder.work.carried_without_class(call, line)
+    elif works_for_caller(thread):
+        return _real_starts[name](call, *args, **kw)
+    else:
+        strand, carried = Strand(is_worker=True) if _idles(thread) else strands.new(), call
+    has_entered = _allocate_lock()
+    has_entered.acquire()
+
+    def enter(*args: Any, **kwargs: Any) -> Any:
+        before = strands.enter(strand)
+        has_entered.release()
+        try:
+            with _pausing_before_run(thread, strands, line):
+                return carried(*args, **kwargs)
+        finally:
+            strands.leave(before)
+
+    with strands.starting():
+        started = _real_starts[name](enter, *args, **kw)
+        has_entered.acquire()
+    if carried is not call:
+        strands.pause()
+    return started
+
+
+@contextlib.contextmanager
+def _pausing_before_run(thread: Any, strands: Strands, line: SourceLine | None) -> Iterator[None]:
+    """Let other strands go first in a block, when the `run` of a thread is called: by then, `start` can return.
+
+    If its class looks `run` up in another way, or never does, there is no pause.
+    """
+    origin.set(line)
+    if not isinstance(thread, threading.Thread):
+        yield
+        return
+    own = {name: value for name, value in vars(thread).items() if name == "run"}  # one that hides that of the class
+
+    def restore() -> None:
+        vars(thread).pop("run", None)
+        vars(thread).update(own)
+
+    def run() -> None:
+        restore()
+        origin.set(line)  # again: some releases of Python call `run` in a context of its own
+        strands.pause()
+        thread.run()
+
+    vars(thread)["run"] = run  # not by assignment, which a class can forbid
+    try:
+        yield
+    finally:
+        if vars(thread).get("run") is run:
+            restore()
+
+
 async def _run_in_thread(recorder: Recorder, real: Any, call: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
-    return await real(recorder.work.carried(call, causing_line()), *args, **kwargs)
+    strand = recorder.log.strands.new()
+    return await real(recorder.work.carried(call, causing_line(), strand), *args, **kwargs)
 
 
 def _sleep(recorder: Recorder, seconds: float, /) -> None:
@@ -166,7 +238,7 @@ def _sleep(recorder: Recorder, seconds: float, /) -> None:
     if turns is None:
         _real_sleep(seconds)
     else:
-        turns.sleep(_real_sleep, seconds)
+        turns.sleep(_real_sleep, seconds, seconds)
 
 
 def _put(self: queue.Queue[Any], item: Any, block: bool = True, timeout: float | None = None) -> None:
@@ -193,9 +265,14 @@ class CarryingQueue(_RealSimpleQueue[Any]):
 
     def get(self, block: bool = True, timeout: float | None = None) -> Any:
         """Get an item, and work for its line."""
-        item = super().get(block, timeout)
-        if active.recorder is not None:
-            active.recorder.work.was_got(self, item)
+        recorder = active.recorder
+        if recorder is None:
+            return super().get(block, timeout)
+        if recorder.turns is None or timeout is None or not block:
+            item = super().get(block, timeout)
+        else:
+            item = recorder.turns.timed_wait(super().get, timeout, block, timeout)
+        recorder.work.was_got(self, item)
         return item
 
     def put_nowait(self, item: Any) -> None:
@@ -235,6 +312,7 @@ _PAIRS = [  # made once: the search for holders of a real call knows the contain
     (_real_threadsafe, stand_in(_real_threadsafe, _threadsafe)),
     (_real_sleep, stand_in(_real_sleep, _sleep)),
     (_RealSimpleQueue, CarryingQueue),
+    *((real, stand_in(real, functools.partial(_start_new, name))) for name, real in _real_starts.items()),
 ]
 
 

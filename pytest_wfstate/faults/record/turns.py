@@ -15,11 +15,12 @@ import selectors
 import threading
 import time
 from collections.abc import Callable
+from concurrent.futures import Future
 from typing import Any
 
 from pytest_wfstate.faults.real_clock import processor_time
 from pytest_wfstate.faults.record.blocked import BlockedThreads, can_watch_threads, is_running
-from pytest_wfstate.faults.record.task_turns import TaskTurns
+from pytest_wfstate.faults.record.task_turns import Activity, TaskTurns
 from pytest_wfstate.faults.replay_id import EARLY, LATE, read_turns
 from pytest_wfstate.faults.trace.strands import MAIN, Strand, Strands
 
@@ -32,10 +33,12 @@ _MOST_LOOKS = 20_000  # without an item, after which something polls in a way th
 _MOST_PAUSES = 5  # of a strand without an item, after which it polls: it waits for another one
 _MOST_ITEMS = 10_000  # of others while a strand waits for its turn, after which they may go on like that for ever
 _MOST_BEATS = 20  # sleeps of a strand while another waits for its turn, after which it does something now and then
-_SHORT = 1.0  # seconds: an event loop with a timer that is due later waits for something else
+_SHORT = 1.0  # seconds: whoever waits for at most longer waits for something else, and so does an event loop
+_BRIEF = 0.1  # seconds: a longer sleep counts for as many as it has of these
 
 _real_sleep = time.sleep
 _real_wait = threading.Condition.wait
+_real_join = threading.Thread.join
 _SELECTORS: list[Any] = [selectors.SelectSelector, selectors.PollSelector, selectors.DefaultSelector]
 _real_selects = [selector.select for selector in _SELECTORS]
 
@@ -47,7 +50,7 @@ class RankedTurns:
         self._strands = strands
         self._rank = _ranking(order, lambda: self._items)
         self._blocked = BlockedThreads()
-        self._tasks = TaskTurns(self._rank)
+        self._tasks = TaskTurns(self._rank, self._activity)
         self._items = 0
         self._is_on = False
         self.are_kept = True
@@ -58,7 +61,8 @@ class RankedTurns:
         self._is_on = self.are_kept = can_watch_threads()
         self._blocked.on()
         self._tasks.on()
-        threading.Condition.wait = self._wait_stand_in()  # type: ignore[method-assign]
+        threading.Condition.wait = self._timed_stand_in(_real_wait)  # type: ignore[method-assign]
+        threading.Thread.join = self._timed_stand_in(_real_join)  # type: ignore[method-assign]
         for selector, real in zip(_SELECTORS, _real_selects, strict=True):
             selector.select = self._select_stand_in(real)
 
@@ -66,6 +70,7 @@ class RankedTurns:
         """Let all strands go on as they like."""
         self._is_on = False
         threading.Condition.wait = _real_wait  # type: ignore[method-assign]
+        threading.Thread.join = _real_join  # type: ignore[method-assign]
         for selector, real in zip(_SELECTORS, _real_selects, strict=True):
             selector.select = real
         self._tasks.off()
@@ -73,6 +78,22 @@ class RankedTurns:
 
     def wait(self, strand: Strand) -> None:
         """Wait until every strand of a smaller rank is blocked or has ended."""
+        for _, other in self._strands.threads():  # one that polls may now find what it looks for
+            other.pauses = min(other.pauses, _MOST_PAUSES - 1)
+        self._wait(strand)
+
+    def pause(self, strand: Strand) -> None:
+        """Do the same for a strand that was just started, or has just started another, but wait for no sleep.
+
+        What is to happen meanwhile may be what the strand does between here and its next item.
+        """
+        strand.is_pausing = True
+        try:
+            self._wait(strand)
+        finally:
+            strand.is_pausing = False
+
+    def _wait(self, strand: Strand) -> None:
         if self._may_go(strand):
             return
         strand.is_held = True
@@ -81,25 +102,51 @@ class RankedTurns:
         finally:
             strand.is_held = False
 
-    def pause(self, strand: Strand) -> None:
-        """Do the same for a strand that was just started, or has just started another."""
-        self.wait(strand)
-
     def done(self, _: Strand) -> None:
         """Count an item."""
         self._items += 1
         self._tasks.has_progress = True
 
-    def sleep(self, call: Callable[..., Any], *args: Any) -> Any:
+    def sleep(self, call: Callable[..., Any], seconds: float, /, *args: Any) -> Any:
         """Make a call in which the calling strand sleeps for a certain time."""
         strand = self._strands.current()
-        strand.is_asleep = True
+        strand.is_asleep, strand.seconds = True, seconds
         try:
             return call(*args)
         finally:
             strand.is_asleep = False
             strand.pauses += 1
-            strand.beats += any(other.is_held for _, other in self._strands.threads())
+            if any(other.is_held for _, other in self._strands.threads()):
+                strand.beats += max(1, seconds / _BRIEF)
+            self._sleep_on(strand)
+
+    def timed_wait(self, call: Callable[..., Any], seconds: float, /, *args: Any) -> Any:
+        """Make a call in which the calling strand waits for something, but not for longer than a certain time.
+
+        If that is short, it is a sleep that something else may end: a flusher often sleeps like this.
+        """
+        strand = self._strands.current()
+        strand.is_waiting = True
+        try:
+            if 0 < seconds <= _SHORT:
+                return self.sleep(call, seconds, *args)
+            strand.pauses += 1
+            return call(*args)
+        finally:
+            strand.is_waiting = False
+
+    def _sleep_on(self, strand: Strand) -> None:
+        """Let the main strand come to its next item first, if that is to wait for this one, however slow it is."""
+        main, used = self._strands.main, processor_time()
+        natives = [thread for thread, other in self._strands.threads() if other is main]
+        while (
+            self._is_on
+            and self._rank(strand) < self._rank(main)
+            and not (main.is_held or main.is_asleep or main.is_waiting or main.has_ended)
+            and not all(map(self._blocked.has, natives))
+            and processor_time() - used < _PATIENCE / 10
+        ):
+            _real_sleep(_PAUSE)
 
     def _hold(self, strand: Strand) -> None:
         items, used, looks = self._items, processor_time(), 0
@@ -117,44 +164,62 @@ class RankedTurns:
     def _may_go(self, strand: Strand) -> bool:
         rank = self._rank(strand)
         return not self._is_on or all(
-            self._rests(thread, other)
+            self._rests(thread, other, strand)
             for thread, other in self._strands.threads()
             if other is not strand and self._rank(other) < rank
         )
 
-    def _rests(self, thread: int, strand: Strand) -> bool:
-        """Whether a strand does nothing until another one does."""
+    def _rests(self, thread: int, strand: Strand, held: Strand) -> bool:
+        """Whether a strand does nothing until another one does, such as the one that is held."""
         if strand.has_ended:
             return True
         if strand.is_held or strand.is_busy:
             return False
+        if strand.is_asleep and held.is_pausing:
+            return True
         has_slept_enough = strand.pauses >= _MOST_PAUSES or strand.beats >= _MOST_BEATS
         if (strand.is_asleep or strand.is_waiting) and has_slept_enough:
             return not (strand.is_older and is_running(thread))  # a server's thread may have just got a request
-        return (strand.is_older or not strand.is_asleep) and self._blocked.has(thread)
+        return (strand.is_older or not self._goes_on(strand, held)) and self._blocked.has(thread)
+
+    def _goes_on(self, strand: Strand, held: Strand) -> bool:
+        """Whether a strand only sleeps.
+
+        One that would wait a little longer for something counts only if the main strand is held: another one may just
+        be about to give it that, and it should not time out.
+        """
+        if not strand.is_asleep:
+            return False
+        return not strand.is_waiting or strand.seconds <= _BRIEF or held is self._strands.main
+
+    def _activity(self, job: Future[Any]) -> Activity:
+        """Return what the job of a future does. One that has not begun may be about to."""
+        strand = self._strands.jobs.get(job)
+        if strand is None:
+            return "rests"
+        thread = next((thread for thread, other in self._strands.threads() if other is strand), None)
+        if thread is None or strand.has_ended:
+            return "works"  # or has, and the event loop is about to be told
+        if self._rests(thread, strand, self._strands.main):
+            return "rests"
+        return "sleeps" if strand.is_asleep else "works"
 
     def _give_up(self) -> None:
         self.are_kept = self._is_on = False
 
     def _select_stand_in(self, real: Any) -> Any:
         def select(selector: Any, timeout: float | None = None) -> Any:
-            if timeout is None or not 0 < timeout <= _SHORT:
+            if timeout is None or not 0 < timeout <= _SHORT or self._tasks.is_looking:
                 return real(selector, timeout)
-            return self.sleep(real, selector, timeout)
+            return self.sleep(real, timeout, selector, timeout)
 
         return select
 
-    def _wait_stand_in(self) -> Any:
-        def wait(condition: threading.Condition, timeout: float | None = None) -> bool:
+    def _timed_stand_in(self, real: Any) -> Any:
+        def wait(waited_for: Any, timeout: float | None = None) -> Any:
             if timeout is None:
-                return _real_wait(condition)
-            strand = self._strands.current()
-            strand.is_waiting = True
-            try:
-                return _real_wait(condition, timeout)
-            finally:
-                strand.is_waiting = False
-                strand.pauses += 1
+                return real(waited_for)
+            return self.timed_wait(real, timeout, waited_for, timeout)
 
         return wait
 
@@ -173,18 +238,20 @@ class FollowedTurns(RankedTurns):
             super().pause(strand)
 
     def _may_go(self, strand: Strand) -> bool:
-        if self._items >= len(self._turns):
+        items = self._items
+        if items >= len(self._turns):
             return super()._may_go(strand)
-        if not self._is_on or self._turns[self._items] == strand.name:
+        if not self._is_on or self._turns[items] == strand.name:
             return True
         others = [(thread, other) for thread, other in self._strands.threads() if other is not strand]
         held = [other for _, other in others if other.is_held]
-        if any(other.name == self._turns[self._items] for other in held):
+        if any(other.name == self._turns[items] for other in held):
             return False  # it is about to go on
-        if not all(other in held or self._rests(thread, other) for thread, other in others):
+        if not all(other in held or self._rests(thread, other, strand) for thread, other in others):
             return False
         # The strand whose turn it is waits for another one. That may do what is no item, such as opening a database.
-        return all(self._rank(other) > self._rank(strand) for other in held)
+        may_go = all(self._rank(other) > self._rank(strand) for other in held)
+        return may_go and self._items == items  # else what was held is not any more
 
     def done(self, strand: Strand) -> None:
         """Count an item, and give up if it was not this strand's turn."""

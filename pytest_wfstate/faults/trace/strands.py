@@ -13,6 +13,7 @@ import itertools
 import threading
 import weakref
 from collections.abc import Iterator
+from concurrent.futures import Future
 from concurrent.futures import thread as pools
 from typing import Any, Protocol
 
@@ -31,10 +32,12 @@ class Strand:
         "is_busy",
         "is_held",
         "is_older",
+        "is_pausing",
         "is_waiting",
         "is_worker",
         "name",
         "pauses",
+        "seconds",
     )
 
     def __init__(self, name: str = "", *, is_older: bool = False, is_worker: bool = False) -> None:
@@ -45,6 +48,8 @@ class Strand:
         """Whether it is a thread of a pool, which does nothing of its own."""
         self.is_held = False
         """Whether it waits for its turn."""
+        self.is_pausing = False
+        """Whether it does so, or would, only because it was started, or has started another."""
         self.is_busy = False
         """Whether it goes on by itself although its thread is blocked: it is starting another thread."""
         self.has_ended = False
@@ -52,10 +57,12 @@ class Strand:
         """Whether it sleeps for a certain time."""
         self.is_waiting = False
         """Whether it waits for something, but not for longer than a certain time."""
+        self.seconds = 0.0
+        """How long it last slept or waited so, at most."""
         self.pauses = 0
         """How often it has slept or waited so since it last did something."""
-        self.beats = 0
-        """How often it has slept while another strand waited for its turn."""
+        self.beats = 0.0
+        """How often it has slept while another strand waited for its turn; a long sleep counts for several."""
 
 
 class Turns(Protocol):
@@ -78,7 +85,10 @@ class Strands:
         self.main = Strand(MAIN)
         self.turns: Turns | None = None
         self.are_several = False
-        """Whether more than one strand, or task of an event loop, did something."""
+        """Whether more than one strand, or task or timer of an event loop, was there. It need not have done anything:
+        that may be up to the load of the machine."""
+        self.jobs: weakref.WeakKeyDictionary[Future[Any], Strand] = weakref.WeakKeyDictionary()
+        """The strand of each job of a pool."""
         self._here = threading.local()
         self._here.strand = self.main
         self._by_thread: dict[int, Strand] = {threading.get_native_id(): self.main}
@@ -106,6 +116,7 @@ class Strands:
         """Return a strand for a thread or job that the calling strand starts."""
         if self.current().is_older:
             return Strand(is_older=True)
+        self.are_several = True
         return Strand(str(next(self._started)))
 
     @contextlib.contextmanager

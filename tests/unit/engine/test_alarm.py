@@ -61,6 +61,13 @@ def test_a_signal_outside_a_block_goes_to_the_earlier_handler(alarm: Alarm, thei
     assert theirs == [signal.SIGALRM]
 
 
+def test_a_signal_that_somebody_sends_goes_to_the_earlier_handler(theirs: list[int]) -> None:
+    alarm = Alarm(60)
+    with contextlib.closing(alarm), alarm:
+        os.kill(os.getpid(), signal.SIGALRM)
+        assert theirs == [signal.SIGALRM]
+
+
 def test_an_earlier_timer_still_fires(alarm: Alarm, theirs: list[int]) -> None:
     signal.setitimer(signal.ITIMER_REAL, 0.05)
     with alarm:

@@ -10,6 +10,7 @@ from typing import Any, Protocol
 import pytest
 
 from pytest_wfstate import Crash, Disk
+from pytest_wfstate.faults.bounds import PROFILES
 from pytest_wfstate.labs.lab import Settings
 from tests.unit.faults.disk.notes import read
 
@@ -32,11 +33,11 @@ class Lab(Protocol):
 
 @pytest.fixture
 def lab() -> Iterator[Lab]:
-    """Crash labs with settings other than those of the command line."""
+    """Crash labs with settings other than those of the command line, and the bounds of the quick profile."""
     labs: list[Crash] = []
 
     def make(**settings: Any) -> Crash:
-        labs.append(Crash(Settings(**settings)))
+        labs.append(Crash(Settings(**{"bounds": PROFILES["quick"], **settings})))
         return labs[-1]
 
     yield make

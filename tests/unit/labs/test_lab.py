@@ -63,6 +63,13 @@ class TestDividedBounds:
         assert lab.explore(None, [client, client], lambda _: None).tried == 20 - used
         lab.close()
 
+    def test_a_clause_gets_a_part_of_what_a_profile_allows(self) -> None:
+        lab = Crash(Settings(bounds=Bounds(states=60, clause_parts=3)))
+        assert lab.explore(large, lambda _: None).tried == 60
+        lab.divide(1)
+        assert lab.explore(large, lambda _: None).tried == 20
+        lab.close()
+
     def test_a_second_division_starts_from_all_of_them(self, crash: Crash) -> None:
         for _ in range(2):
             crash.divide(2)

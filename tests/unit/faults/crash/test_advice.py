@@ -13,7 +13,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from pytest_wfstate import Crash, CrashBug, Disk
-from pytest_wfstate.faults.bounds import MODELS, PROFILES, Model
+from pytest_wfstate.faults.bounds import MODELS, Bounds, Model
 from pytest_wfstate.faults.crash.advice import first_missing_sync
 from pytest_wfstate.faults.disk.models import crash_points
 from pytest_wfstate.faults.disk.states import Counters, CrashedRun, distinct_states
@@ -241,7 +241,7 @@ class TestSqlite:
     @staticmethod
     def advice(lab: Lab, journal_mode: str, synchronous: str, model: Model) -> list[str]:
         """The advice for saving three notes; empty if no crash loses one."""
-        crash = lab(bounds=PROFILES["quick"])
+        crash = lab(bounds=Bounds(states=150, advised=100))
 
         def workload(home: Path) -> None:
             with protocols.sqlite(journal_mode, synchronous)(home) as save:
@@ -302,7 +302,7 @@ class TestSqlite:
             crash.explore(workload, note_is_kept)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=75, deadline=None)
 @given(traces(), st.sampled_from([model for model in MODELS if model != "kill"]))
 def test_what_is_advised_does_make_the_state_impossible(trace: Trace, model: Model) -> None:
     assume(all(point.possible < 200 for point in crash_points(trace, model)))

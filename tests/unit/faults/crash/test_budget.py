@@ -24,7 +24,7 @@ from tests.unit.faults.disk.notes import read, save, save_without_file_fsync, wr
 
 def three_notes(home: Path) -> None:
     for number in (1, 2, 3):
-        write(home / f"{number}.tmp", bytes([number]) * 1500)
+        write(home / f"{number}.tmp", bytes([number]) * 900)
         os.replace(home / f"{number}.tmp", home / f"{number}")
 
 
@@ -113,7 +113,7 @@ class TestBounds:
         assert " skipped" in str(explored)
 
     def test_prefixes_are_checked_first(self, everything: Tried) -> None:
-        prefixes = [{}, {"1.tmp": b""}, {"1.tmp": b"\1" * 1500}, {"1": b"\1" * 1500}]
+        prefixes = [{}, {"1.tmp": b""}, {"1.tmp": b"\1" * 900}, {"1": b"\1" * 900}]
         assert [files for files, _ in everything[1:5]] == prefixes
 
     @pytest.mark.parametrize("depth", [1, 2])
@@ -208,7 +208,7 @@ class TestCoverage:
         (home / "b").touch()
 
     def test_a_whole_exploration_crashes_every_call_site(self, lab: Lab) -> None:
-        explored = lab().explore(self.two_lines, accept)
+        explored = lab(bounds=PROFILES["default"]).explore(self.two_lines, accept)
         assert (explored.crashed, explored.sites) == (2, 2)
         assert explored.bounded_to() == ""
 

@@ -18,6 +18,7 @@ from pytest_wfstate import Crash, Disk, ErrorBug, NotMeasured
 from pytest_wfstate.faults.bounds import Bounds
 from pytest_wfstate.faults.crash.failing_gate import FailingGate, Failure, all_failures
 from pytest_wfstate.faults.record.gate import Intent
+from pytest_wfstate.faults.record.recorder import Recorder
 from tests.unit.faults.conftest import Lab, accept
 from tests.unit.faults.disk.notes import read, sync, write
 from tests.unit.faults.replay import replayed_report
@@ -60,6 +61,14 @@ def overwrite(home: Path) -> None:
     os.close(fd)
 
 
+def set_attribute(home: Path) -> None:
+    try:
+        os.setxattr(home / "old", "user.name", b"value")
+    except OSError as error:
+        if error.errno != errno.ENOTSUP:  # not every file system has them
+            raise
+
+
 def old_note(home: Path) -> None:
     write(home / "old", b"old")
 
@@ -72,12 +81,13 @@ class TestAFullDisk:
             append,
             lambda home: os.mkdir(home / "folder"),
             lambda home: os.symlink("x", home / "symlink"),
+            set_attribute,
             overwrite,
             lambda home: os.rename(home / "old", home / "new"),
         ]
         crash.errors(attempts.workload(*calls), accept, setup=old_note, errors=(error,))
-        assert attempts[0] == ["done"] * 6
-        assert attempts[1] == [error, error, error, error, "done", "done"]
+        assert attempts[0] == ["done"] * 7
+        assert attempts[1] == [error] * 5 + ["done"] * 2
 
     @pytest.mark.parametrize(
         "free",
@@ -141,7 +151,7 @@ class TestAFullDisk:
         crash.errors(workload, lambda disk: crashes.append(disk.crash), errors=("ENOSPC",))
         assert "create log (op 1) failed with ENOSPC; so did 2 later operations, as the disk stayed full" in crashes
 
-    def test_stays_full_for_sqlite(self, crash: Crash) -> None:
+    def test_stays_full_for_sqlite(self, lab: Lab) -> None:
         outcomes: set[tuple[str, ...]] = set()
 
         def work(home: Path) -> None:
@@ -160,7 +170,7 @@ class TestAFullDisk:
                 connection.execute("pragma journal_mode=wal")
                 connection.execute("create table t (x)")
 
-        crash.errors(work, accept, setup=setup, errors=("ENOSPC",))
+        lab(bounds=Bounds(states=100)).errors(work, accept, setup=setup, errors=("ENOSPC",))
         full = "database or disk is full"
         assert (full, full, full) in outcomes
 
@@ -318,7 +328,7 @@ class TestARead:
         crash.errors(workload, lambda disk: crashes.append(disk.crash.split()[0]), setup=old_note, errors=(error,))
         assert "read" not in crashes
 
-    def test_of_sqlite_fails_too(self, crash: Crash) -> None:
+    def test_of_sqlite_fails_too(self, lab: Lab) -> None:
         raised: set[str] = set()
 
         def setup(home: Path) -> None:
@@ -332,7 +342,7 @@ class TestARead:
             except sqlite3.OperationalError as error:
                 raised.add(error.sqlite_errorname)
 
-        crash.errors(workload, accept, setup=setup, errors=("EIO",))
+        lab(bounds=Bounds(states=100)).errors(workload, accept, setup=setup, errors=("EIO",))
         assert {"SQLITE_IOERR_READ", "SQLITE_IOERR_WRITE", "SQLITE_IOERR_FSYNC"} <= raised
 
 
@@ -425,6 +435,30 @@ class TestMemory:
 
         with pytest.raises(NotMeasured, match="fails in the workload's process and passes in a clean one"):
             crash.errors(workload, check, errors=("EIO",))
+
+
+def test_every_error_is_tried_by_default(crash: Crash) -> None:
+    failures: set[str] = set()
+
+    def workload(home: Path) -> None:
+        with contextlib.suppress(OSError):
+            TestAShortWrite.write_rest_once(home)
+
+    crash.errors(workload, lambda disk: failures.add(disk.crash))
+    assert {failure.removeprefix("write note (op 2) ") for failure in failures if failure.startswith("write")} == {
+        "failed with ENOSPC",
+        "failed with EDQUOT",
+        "failed with EIO",
+        "took only half of its bytes",
+        "took only half of its bytes; 1 later operation failed with ENOSPC",
+    }
+
+
+def test_removing_a_folder_is_one_operation(home: Path) -> None:
+    gate = FailingGate(None)
+    with Recorder(home, gate):
+        os.rmdir(home / "folder")
+    assert [intent.kind for intent in gate.intents] == ["rmdir"]
 
 
 def test_a_failure_is_named_by_the_error_that_is_raised() -> None:

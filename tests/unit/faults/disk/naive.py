@@ -33,6 +33,7 @@ from pytest_wfstate.faults.trace.ops import (
 
 Found = frozenset[tuple[str, object]]
 """What is at each path of a disk, and which paths share a file."""
+_Flushes = dict[int, tuple[set[int], int]]
 
 
 class TooMany(Exception):
@@ -115,6 +116,7 @@ class _File:
         self.bytes: list[_Bytes] = []
         self.sizes: list[_Size] = []
         self.dirty: set[int] = set()
+        self.flushes: _Flushes = {}  # by a rename: the units, and how many changes of size
 
     def put(self, index: int, start: int, data: bytes, *, zeroes: bool = False) -> None:
         end = start + len(data)
@@ -157,12 +159,10 @@ class _File:
     def sync(self, op: Fsync, *, journal: bool) -> None:
         written = self.spanned(op.span)
         self.dirty -= written
-        flushed = [put for put in self.bytes if put.unit in written and not put.durable]
-        for put in flushed:
-            put.durable = True
-        top = min(self.size, max((put.end for put in flushed), default=0))
-        crossing = [number for number, size in enumerate(self.sizes) if size.before < top <= size.size]
-        for size in self.sizes[: crossing[-1] + 1 if crossing else 0]:
+        needed = self._sizes_to_read(written)
+        for put in self.bytes:
+            put.durable |= put.unit in written
+        for size in self.sizes[:needed]:
             if not size.durable and size.page is not None and not self._followed(size):
                 size.without_data = True
             size.durable = True
@@ -173,6 +173,15 @@ class _File:
         if op.span is None:
             for size in self.sizes:
                 size.clean = True
+
+    def flush(self, index: int) -> None:
+        """Apply a rename over another file."""
+        self.flushes[index] = (set(self.dirty), self._sizes_to_read(self.dirty))
+
+    def _sizes_to_read(self, units: set[int]) -> int:
+        """How many changes of size it takes to read what is not durable in some units."""
+        top = min(self.size, max((put.end for put in self.bytes if put.unit in units and not put.durable), default=0))
+        return max((number for number, size in enumerate(self.sizes, 1) if size.before < top <= size.size), default=0)
 
     def _followed(self, size: _Size) -> bool:
         """Whether a durable truncate followed, which the journal keeps together with the data before it."""
@@ -198,18 +207,19 @@ class _File:
             parts.append(part)
         return b"".join(parts)
 
-    def states(self, journal_until: float | None, flushed: int, most: int) -> Iterator[bytes]:
+    def states(self, journal_until: float | None, renames: list[int], most: int) -> Iterator[bytes]:
         """Every content. In a journal that is kept until an item, None: there is none."""
+        flushes = {index: self.flushes[index] for index in renames if index in self.flushes}
         journal = journal_until is not None
         touched = sorted({put.unit for put in self.bytes})
         choices = [list(_prefixes(self.of(unit), tears=journal)) for unit in touched]
         for kept in range(len(self.sizes) + 1):
             if any(size.durable for size in self.sizes[kept:]):
                 continue
-            if journal_until is not None and not self._in_journal(kept, journal_until, flushed):
+            if journal_until is not None and not self._in_journal(kept, journal_until, flushes):
                 continue
             allowed = [
-                [left for left, whole in choice if not journal or self._is_journaled(kept, unit, left, whole, flushed)]
+                [left for left, whole in choice if not journal or self._is_journaled(kept, unit, left, whole, flushes)]
                 for unit, choice in zip(touched, choices, strict=True)
             ]
             if math.prod(map(len, allowed)) > most:
@@ -217,21 +227,23 @@ class _File:
             for combination in itertools.product(*allowed):
                 yield self.content(kept, dict(zip(touched, combination, strict=True)))
 
-    def _in_journal(self, kept: int, until: float, flushed: int) -> bool:
-        return all(
-            (number < kept) == (size.index < until) if size.page is None else number < kept or size.index > flushed
-            for number, size in enumerate(self.sizes)
+    def _in_journal(self, kept: int, until: float, flushes: _Flushes) -> bool:
+        return all(needed <= kept for _, needed in flushes.values()) and all(
+            (number < kept) == (size.index < until) for number, size in enumerate(self.sizes) if size.page is None
         )
 
-    def _is_journaled(self, kept: int, unit: int, left: list[_Bytes], whole: int, flushed: int) -> bool:
+    def _is_journaled(self, kept: int, unit: int, left: list[_Bytes], whole: int, flushes: _Flushes) -> bool:
         """Whether a page may hold `left`, of which the first `whole` are not torn."""
         puts = self.of(unit)
+        without_data = max((needed for _, needed in flushes.values()), default=0)
         for number, put in enumerate(puts):
             is_whole = number < whole
-            if put.index <= flushed and not is_whole:
+            if not is_whole and any(put.index <= index and unit in units for index, (units, _) in flushes.items()):
                 return False
             for count, size in enumerate(self.sizes):
-                grew = size.index == put.index and size.page == unit and not size.without_data
+                is_cut = any(later.page is None and later.index > size.index for later in self.sizes[:kept])
+                is_needed = not size.without_data and (is_cut or count >= without_data)
+                grew = size.index == put.index and size.page == unit and is_needed
                 zeroed = put.zeroes and size.index == put.index
                 if count < kept and (grew or zeroed) and not is_whole:
                     return False
@@ -322,6 +334,7 @@ class _History:
         self.changed |= {op.folder: index, op.new_folder: index, op.node: index}
         if op.replaced is not None and self.model == "ext4":
             self.replacing.setdefault(op.node, []).append(index)
+            self.file(op.node).flush(index)
 
     def fsync(self, index: int, op: Fsync) -> None:
         is_folder = self.end.kinds.get(op.node) == "folder"
@@ -377,8 +390,8 @@ class _History:
             choices: list[list[tuple[Node, bytes]]] = []
             for node, file in self.files.items():
                 if node in seen:
-                    flushed = max((index for index in self.replacing.get(node, ()) if index in kept), default=-1)
-                    states = set(file.states(until, flushed, most))
+                    renames = [index for index in self.replacing.get(node, ()) if index in kept]
+                    states = set(file.states(until, renames, most))
                     choices.append([(node, content) for content in states])
             for contents in itertools.product(*choices):
                 tries += 1

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from pytest_wfstate import Crash, CrashBug, Disk
-from pytest_wfstate.faults.bounds import Model
+from pytest_wfstate.faults.bounds import PROFILES, Model
 from tests.unit.faults.conftest import Lab
 from tests.unit.faults.disk.notes import write
 from tests.unit.faults.disk.small_disks import POWER
@@ -72,7 +72,7 @@ class TestASynchronousWrite:
 @pytest.mark.parametrize("model", POWER)
 def test_sqlite_in_wal_mode_that_retries_after_a_failed_fsync_is_durable(lab: Lab, model: Model) -> None:
     """The second try writes the same bytes to the same place, which the first had added to the log."""
-    crash = lab(model=model)
+    crash = lab(model=model, bounds=PROFILES["quick"])
 
     def setup(home: Path) -> None:
         with contextlib.closing(sqlite3.connect(home / "db")) as connection:

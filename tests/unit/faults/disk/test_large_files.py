@@ -16,7 +16,8 @@ from pytest_wfstate.faults.trace.ops import HOME, SECTOR, Create, Trace, Tree, W
 from tests.unit.faults.conftest import Lab, accept
 
 MIB = 2**20
-OLD, NEW = bytes(MIB), b"new!" * (MIB // 4)
+SIZE = MIB // 4
+OLD, NEW = bytes(SIZE), b"new!" * (SIZE // 4)
 
 
 def replaced(home: Path) -> None:
@@ -39,15 +40,15 @@ def large_write(size: int) -> tuple[Trace, list[CrashPoint]]:
 
 
 def test_a_bound_on_bytes_leaves_more_than_one_disk(lab: Lab) -> None:
-    explored = lab(bounds=Bounds(volume=64 * MIB)).explore(replaced, accept, setup=setup)
+    explored = lab(bounds=Bounds(volume=64 * SIZE)).explore(replaced, accept, setup=setup)
     assert explored.tried > 10
     assert explored.skipped > 0
-    assert explored.derived <= 64 * MIB + 2 * MIB
+    assert explored.derived <= 64 * SIZE + 2 * SIZE
 
 
 def test_a_torn_large_file_is_found_and_replayed(lab: Lab) -> None:
     with pytest.raises(CrashBug, match="would make this state impossible") as caught:
-        lab(bounds=Bounds(volume=64 * MIB)).explore(replaced, old_or_new, setup=setup)
+        lab(bounds=Bounds(volume=64 * SIZE)).explore(replaced, old_or_new, setup=setup)
     assert len(caught.value.replay_id) < 100
 
 

@@ -211,6 +211,15 @@ class TestNames:
         assert {"a": b""} not in left(items, "ext4", tree(a=b"old"))
         assert contents(left(items, "ext4", tree(a=b"old")), "a") == {b"old", b"new"}
 
+    def test_on_ext4_such_a_rename_does_not_flush_what_an_fsync_failed_to(self) -> None:
+        data = b"n" * PAGE + b"n"
+        failed: list[Item] = [Create(HOME, "tmp", 2), Write(2, 0, data), Fsync(2, failed=True)]
+        renamed: list[Item] = [Rename(HOME, "tmp", HOME, "a", 2, 1), Fsync(HOME)]
+        assert {b"", data} <= contents(left([*failed, *renamed], "ext4", tree(a=b"old")), "a")
+        again = [*failed, Write(2, PAGE, b"n"), *renamed]  # only the second page
+        assert {bytes(PAGE) + b"n", data} <= contents(left(again, "ext4", tree(a=b"old")), "a")
+        assert b"" not in contents(left(again, "ext4", tree(a=b"old")), "a")
+
     def test_on_ext4_a_rename_to_a_new_name_does_not(self) -> None:
         items: list[Item] = [Create(HOME, "tmp", 1), Write(1, 0, b"new"), Rename(HOME, "tmp", HOME, "a", 1)]
         assert {"a": b""} in left(items, "ext4")

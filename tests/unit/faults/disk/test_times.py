@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from pathlib import Path
 
@@ -132,6 +133,12 @@ def test_an_image_builds_the_same_home_again() -> None:
         os.link(home.path / "folder" / "file", home.path / "link")
         os.symlink("nowhere", home.path / "symlink")
         os.utime(home.path / "link", (1, 1))
+        os.chmod(home.path / "link", 0o600)
+        os.chmod(home.path / "folder", 0o500)
+        os.chmod(home.path, 0o700)
+        with contextlib.suppress(OSError):  # not every system keeps them in memory
+            os.setxattr(home.path / "link", "user.name", b"value")
         image = home.image()
+        assert [image.modes[path] for path in ("link", "folder", ".")] == [0o600, 0o500, 0o700]
         Home(other.path).build(*image)
         assert other.image() == image

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from pytest_wfstate.faults.disk.home import Home
-from pytest_wfstate.faults.race.processes import ClientProcesses
+from pytest_wfstate.faults.race.processes import ClientProcesses, _ProcessSchedule
 from pytest_wfstate.faults.race.schedule import ScheduleRun
 from pytest_wfstate.faults.race.search import ScheduleSearch
 
@@ -51,16 +51,33 @@ def results(home: Home, *clients: Client, **settings: Any) -> set[tuple[Any, ...
     return {tuple(run.results[client] for client in sorted(run.results)) for run, _ in runs}
 
 
+_CANDIDATES = "pytest_wfstate.faults.race.processes._ProcessSchedule._candidates"
+
+
 @contextlib.contextmanager
-def every_death(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Kill each client at each of its steps, also where that is equivalent to another death."""
+def every_death(monkeypatch: pytest.MonkeyPatch, *victims: int) -> Iterator[None]:
+    """Kill each client, or each of these, at each of its steps, also where that is equivalent to another death."""
 
     def candidates(schedule: Any, *_: Any) -> tuple[int, ...]:
         has_death = any(choice < 0 for choice in schedule._run.choices)
-        return () if has_death else tuple(sorted(schedule._made.keys() & schedule._left))
+        alive = schedule._made.keys() & schedule._left
+        return () if has_death else tuple(sorted(alive.intersection(victims) if victims else alive))
 
     with monkeypatch.context() as patched:
-        patched.setattr("pytest_wfstate.faults.race.processes._ProcessSchedule._candidates", candidates)
+        patched.setattr(_CANDIDATES, candidates)
+        yield
+
+
+@contextlib.contextmanager
+def deaths_of(monkeypatch: pytest.MonkeyPatch, victim: int) -> Iterator[None]:
+    """Kill only this client, where its death matters: there are far fewer schedules, each of which costs a fork."""
+    real = _ProcessSchedule._candidates
+
+    def candidates(*args: Any) -> tuple[int, ...]:
+        return tuple(client for client in real(*args) if client == victim)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(_CANDIDATES, candidates)
         yield
 
 

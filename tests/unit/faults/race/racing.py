@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import datetime
 import threading
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -14,6 +16,16 @@ from pytest_wfstate.faults.race.tasks import Tasks
 from pytest_wfstate.faults.race.threads import Threads
 
 Client = Callable[[Any], Any]
+
+CLOCKS: list[Callable[[], float]] = [
+    lambda: time.time(),
+    lambda: time.monotonic(),
+    lambda: time.perf_counter(),
+    lambda: time.monotonic_ns() / 1e9,
+    lambda: time.clock_gettime(time.CLOCK_MONOTONIC),
+    lambda: datetime.datetime.now().timestamp(),
+]
+"""What shows the time. A list of the functions themselves would make each exploration search the heap for them."""
 
 
 def explored(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import datetime
 import fcntl
 import os
 import queue
@@ -17,8 +18,9 @@ from typing import Any
 import pytest
 
 from pytest_wfstate import MemoryEffectStore, as_sync
+from pytest_wfstate.faults.race.explorer import By
 from pytest_wfstate.faults.race.schedule import ScheduleRun
-from tests.unit.faults.race.racing import Counter, explored, results
+from tests.unit.faults.race.racing import CLOCKS, Counter, explored, results
 
 WRITE_LOCK = struct.pack("hhqqi4x", fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
 
@@ -83,6 +85,46 @@ class TestHandovers:
             return shared[0]
 
         assert results(explored(list, patient, lambda shared: shared.append("here"))) == {("here", None)}
+
+
+class TestTime:
+    def test_a_client_can_poll_any_clock_until_a_deadline(self) -> None:
+        def patient(shared: list[str]) -> int:
+            late = 0
+            for look in CLOCKS:
+                end = look() + 30
+                while not shared and look() < end:
+                    time.sleep(0.5)
+                late += look() >= end
+            return late
+
+        assert results(explored(list, patient, preemptions=0)) == {(len(CLOCKS),)}
+
+    @pytest.mark.parametrize("by", ["line", "opcode"])
+    @pytest.mark.parametrize(
+        ("pause", "expected"),
+        [
+            pytest.param(lambda: time.sleep(0.0001), {"here"}, id="sleep"),
+            pytest.param(lambda: threading.Event().wait(0.0001), {"here"}, id="event"),
+            pytest.param(lambda: None, {"here", "late"}, id="none"),
+        ],
+    )
+    def test_a_client_can_poll_however_it_pauses(self, pause: Callable[[], Any], expected: set[str], by: By) -> None:
+        def patient(shared: list[str]) -> str:
+            end = time.monotonic() + 30
+            while not shared and time.monotonic() < end:
+                pause()
+            return "here" if shared else "late"
+
+        runs = explored(list, patient, lambda shared: shared.append("here"), by=by, preemptions=0)
+        assert {found for found, _ in results(runs)} == expected
+        (outcome,) = results(explored(list, patient, by=by, preemptions=0))
+        assert outcome == ("late",)
+
+    def test_dates_show_the_real_time_again_when_a_race_is_over(self) -> None:
+        before = [*map(dict, map(vars, (datetime.datetime, datetime.date)))]
+        results(explored(list, lambda _: time.sleep(10**8), preemptions=0))
+        assert [*map(dict, map(vars, (datetime.datetime, datetime.date)))] == before
 
 
 HANDED_OVER = ["work handed to another thread"]

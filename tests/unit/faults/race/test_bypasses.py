@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import contextlib
+import ctypes
 import fcntl
 import functools
 import io
 import itertools
 import mmap
+import multiprocessing
 import multiprocessing.util
 import os
+import socket
 import subprocess
+import time
 import types
 from collections.abc import Callable, Iterator
+from multiprocessing import shared_memory
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +27,7 @@ from pytest_wfstate.faults.disk.home import Home, memory_home
 from pytest_wfstate.faults.race.processes import ClientProcesses
 from pytest_wfstate.faults.race.schedule import ScheduleRun
 from pytest_wfstate.faults.record.recorder import Recorder
+from tests.unit.faults.race.file_racing import explored
 
 Client = Callable[[Path], Any]
 
@@ -112,6 +119,7 @@ _HELD = {name: itertools.repeat(getattr(os, name)) for name in _AUDITED} | {
     "flock": itertools.repeat(fcntl.flock),
     "lockf": itertools.repeat(fcntl.lockf),
     "fcntl": itertools.repeat(fcntl.fcntl),
+    "kill": itertools.repeat(os.kill),
 }
 
 
@@ -153,6 +161,42 @@ CHILDREN: dict[str, Client] = {
 }
 
 
+class TestSharedLocks:
+    """Locks of `multiprocessing` that are older than the clients."""
+
+    @pytest.mark.parametrize(
+        "take",
+        [
+            pytest.param(lambda lock: lock.acquire(), id="acquire"),
+            pytest.param(lambda lock: lock.__enter__(), id="with"),
+            pytest.param(lambda lock: lock.acquire(False), id="try"),
+            pytest.param(lambda lock: lock.acquire(timeout=0.01), id="limit"),
+        ],
+    )
+    def test_one_that_another_client_holds_is_noted(self, home: Home, take: Callable[[Any], Any]) -> None:
+        lock = multiprocessing.Lock()
+
+        def client(home: Path) -> None:
+            if take(lock):
+                (home / "n").write_text("1")
+                lock.release()
+
+        assert ["a lock of multiprocessing that another client holds"] in [
+            run.unseen for run, _ in explored(home, client, client, preemptions=1)
+        ]
+
+    def test_one_that_is_free_is_not_noted(self, home: Home) -> None:
+        lock = multiprocessing.RLock()
+
+        def client(home: Path) -> None:
+            (home / "n").write_text("1")
+            with lock, lock:
+                pass
+
+        runs = explored(home, client, client, preemptions=1)
+        assert [run.unseen for run, _ in runs] == [[]] * len(runs)
+
+
 class TestBypasses:
     @pytest.mark.parametrize(("client", "what"), PATHS.values(), ids=PATHS)
     def test_a_call_that_cannot_be_replaced_is_noted(self, home: Home, client: Client, what: str) -> None:
@@ -175,22 +219,47 @@ class TestBypasses:
 
         assert run_once(home, client).unseen == ["a child process"]
 
-    def test_files_elsewhere_and_queries_are_not_noted(self, home: Home) -> None:
+    def test_files_elsewhere_and_queries_are_not_noted(self, home: Home, tmp_path: Path) -> None:
         def client(home: Path) -> None:
-            held("open")(home.parent / "elsewhere", "w").close()
-            held("listdir")(home.parent)
+            held("open")(tmp_path / "elsewhere", "w").close()
+            held("listdir")(tmp_path)
             with open(home / "n") as file:
                 held("fcntl")(file, fcntl.F_GETFL)
             mmap.mmap(-1, 10).close()
 
         assert run_once(home, client).unseen == []
 
-    def test_a_mapped_file_is_noted(self, home: Home) -> None:
+    @pytest.mark.parametrize(
+        ("place", "mode", "access", "noted"),
+        [
+            pytest.param("n", "r+b", mmap.ACCESS_DEFAULT, ["a memory map"], id="home"),
+            pytest.param("n", "rb", mmap.ACCESS_READ, ["a memory map"], id="to read"),
+            pytest.param("../m", "rb", mmap.ACCESS_READ, ["a memory map"], id="beside home"),
+            pytest.param("{tmp_path}/m", "r+b", mmap.ACCESS_DEFAULT, ["a memory map"], id="elsewhere"),
+            pytest.param("{tmp_path}/m", "r+b", mmap.ACCESS_COPY, [], id="private elsewhere"),
+            pytest.param("{tmp_path}/m", "rb", mmap.ACCESS_READ, [], id="to read elsewhere"),
+        ],
+    )
+    def test_a_map_that_clients_may_share_is_noted(
+        self, home: Home, tmp_path: Path, place: str, mode: str, access: int, noted: list[str]
+    ) -> None:
+        for folder in (home.path.parent, tmp_path):
+            (folder / "m").write_text("0")
+
         def client(home: Path) -> None:
-            with open(home / "n", "r+b") as file, mmap.mmap(file.fileno(), 0):
+            with open(home / place.format(tmp_path=tmp_path), mode) as file, mmap.mmap(file.fileno(), 0, access=access):
                 pass
 
-        assert run_once(home, client).unseen == ["a memory map"]
+        assert run_once(home, client).unseen == noted
+
+    def test_memory_that_clients_share_by_its_name_is_noted(self, home: Home) -> None:
+        memory = shared_memory.SharedMemory(create=True, size=1)
+        try:
+            reasons = run_once(home, lambda _: shared_memory.SharedMemory(memory.name).close()).unseen
+        finally:
+            memory.close()
+            memory.unlink()
+        assert reasons == ["a memory map"]
 
     def test_everyday_calls_are_not_noted(self, home: Home) -> None:
         def client(home: Path) -> None:
@@ -205,5 +274,104 @@ class TestBypasses:
             os.chmod(home / "b", 0o600)
             (home / "b").unlink()
             (home / "d").rmdir()
+
+        assert run_once(home, client).unseen == []
+
+
+def looking(look: Callable[[int], Any]) -> list[Client]:
+    """Return a client that holds a lock with its process id in it, and one that looks whether that process is alive."""
+
+    def holding(home: Path) -> None:
+        (home / "lock").write_text(str(os.getpid()))
+
+    def checking(home: Path) -> None:
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+            look(int((home / "lock").read_text()))
+
+    return [holding, checking]
+
+
+def pidfd(pid: int) -> None:
+    os.close(os.pidfd_open(pid))
+
+
+LOOKS = [
+    pytest.param(lambda pid: os.kill(pid, 0), id="kill"),
+    pytest.param(lambda pid: next(_HELD["kill"])(pid, 0), id="kill held"),
+    pytest.param(pidfd, id="pidfd"),
+    pytest.param(lambda pid: os.getpgid(pid), id="getpgid"),
+    pytest.param(lambda pid: os.getsid(pid), id="getsid"),
+    pytest.param(lambda pid: os.path.exists(f"/proc/{pid}"), id="proc"),
+    pytest.param(lambda pid: Path(f"/proc/{pid}/stat").read_text(), id="proc stat"),
+    pytest.param(lambda pid: os.listdir(f"/proc/{pid}/fd"), id="proc fd"),
+]
+
+
+@pytest.mark.parametrize("name", ["open", "read", "stat", "flock"])
+def test_a_file_call_by_ctypes_is_noted(home: Home, name: str) -> None:
+    def client(home: Path) -> None:
+        (home / "n").exists()
+        getattr(ctypes.CDLL(None), name)
+
+    assert run_once(home, client).unseen == [f"{name} of the C library, called with ctypes"]
+
+
+def test_other_calls_by_ctypes_are_not_noted(home: Home) -> None:
+    assert run_once(home, lambda _: ctypes.CDLL(None).getpid()).unseen == []
+
+
+class TestProcesses:
+    @pytest.mark.parametrize("look", LOOKS)
+    def test_looking_whether_another_client_is_alive_is_noted(self, home: Home, look: Callable[[int], Any]) -> None:
+        processes = ClientProcesses(home, looking(look), 20)
+        with contextlib.closing(processes):
+            assert processes.run(()).unseen == ["whether the process of another client is alive"]
+
+    def test_it_is_noted_if_the_clients_are_stuck(self, home: Home) -> None:
+        """A client's process outlives the client, so one that waits for its end is not a livelock."""
+
+        def holding(home: Path) -> None:
+            (home / "lock").write_text(str(os.getpid()))
+
+        def waiting(home: Path) -> None:
+            while True:
+                os.kill(int((home / "lock").read_text()), 0)
+                time.sleep(1)
+
+        processes = ClientProcesses(home, [holding, waiting], 20)
+        with contextlib.closing(processes):
+            run = processes.run(())
+        assert run.stuck
+        assert run.unseen == ["whether the process of another client is alive"]
+
+    @pytest.mark.parametrize("look", LOOKS)
+    def test_other_processes_are_not_noted(self, home: Home, look: Callable[[int], Any]) -> None:
+        def client(_: Path) -> None:
+            for pid in (os.getpid(), os.getppid(), 2**22 - 1):
+                with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+                    look(pid)
+
+        assert run_once(home, client).unseen == []
+
+    def test_the_name_of_its_program_is_not_noted(self, home: Home) -> None:
+        """File stores add it to the message about a lock that they waited for in vain."""
+        processes = ClientProcesses(home, looking(lambda pid: Path(f"/proc/{pid}/comm").read_text()), 20)
+        with contextlib.closing(processes):
+            assert processes.run(()).unseen == []
+
+
+class TestSockets:
+    def test_one_that_is_bound_is_noted(self, home: Home) -> None:
+        def client(_: Path) -> None:
+            with socket.socket(socket.AF_UNIX) as lock:
+                lock.bind("\0wfstate-test-lock")
+
+        assert run_once(home, client).unseen == ["a socket that is bound to an address, which only one client can be"]
+
+    def test_one_at_any_free_port_is_not_noted(self, home: Home) -> None:
+        def client(_: Path) -> None:
+            for family, address in ((socket.AF_INET, "127.0.0.1"), (socket.AF_UNIX, "")):
+                with socket.socket(family) as server:
+                    server.bind((address, 0) if family is socket.AF_INET else address)
 
         assert run_once(home, client).unseen == []

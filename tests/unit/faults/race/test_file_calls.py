@@ -17,6 +17,8 @@ import pytest
 from pytest_wfstate.faults import folders
 from pytest_wfstate.faults.disk.home import Home, memory_home
 from pytest_wfstate.faults.race import file_calls
+from pytest_wfstate.faults.race.bypasses import audit_hook
+from pytest_wfstate.faults.race.lookup import Place
 from tests.unit.faults.race.file_racing import Client, explored, results, steps_of
 
 WITHOUT_FILES = {
@@ -358,6 +360,15 @@ class TestHome:
         monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "link"))
         with memory_home() as home:
             assert steps_of(home, lambda home: os.mkdir(home / "x")) == ["mkdir x"]
+
+    def test_a_home_that_is_named_by_a_symlink(self, home: Home, tmp_path: Path) -> None:
+        (tmp_path / "link").symlink_to(home.path.parent)
+        named = Home(tmp_path / "link/home", tmp_path / "link")
+        assert Place.of(named) == Place.of(home)
+        place = Place.of(named)
+        noted: list[str] = []
+        audit_hook(place, noted.append, lambda _: None)("os.mkdir", (str(home.path / "d"), 0o777, -1))
+        assert noted == ["d, which was created by native code or by a call that it could not replace"]
 
     def test_another_path_to_home_has_switch_points(self, home: Home, tmp_path: Path) -> None:
         (tmp_path / "link").symlink_to(home.path)

@@ -304,6 +304,8 @@ class TestPruning:
         assert len({_key(order) for order in _orders(apart)}) == 1
         shared = [ScheduleStep(0, access(1)), ScheduleStep(1, access(1))]
         assert _key(shared) != _key(shared[::-1])
+        read = ScheduleStep(0, Access("read", "1", reads=frozenset({("inode", 1, "")})))
+        assert _key([read, read, shared[1]]) != _key([read, shared[1], read])
 
 
 class TestFileStores:

@@ -162,7 +162,7 @@ def outcomes(home: Home, clients: list[Any], *, prune: bool, killable: bool) -> 
     return seen, search.runs
 
 
-@pytest.mark.parametrize(("killable", "examples", "sections"), [(False, 8, 2), (True, 3, 1)])
+@pytest.mark.parametrize(("killable", "examples", "sections"), [(False, 3, 2), (True, 2, 1)])
 def test_pruning_loses_no_outcome(
     home: Home, killable: bool, examples: int, sections: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -7,14 +7,16 @@ import contextlib
 import functools
 import re
 import threading
+import time
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
-from pytest_wfstate.faults.race.schedule import PROGRESS, ClientFailed, steps_taken
+from pytest_wfstate.faults.race.schedule import PROGRESS, ClientFailed, ScheduleRun, steps_taken
 from pytest_wfstate.faults.race.tasks import Tasks
 from tests.unit.faults.race import racing
-from tests.unit.faults.race.racing import Client, results
+from tests.unit.faults.race.racing import CLOCKS, Client, results
 
 explored = functools.partial(racing.explored, by="await", preemptions=2)
 
@@ -61,6 +63,11 @@ def claiming(method: str, name: str) -> Client:
 
 ONE_WINNER = {(True, False), (False, True)}
 TWO_WINNERS = {(True, True)}
+
+
+def run_once(setup: Callable[[], Any], clients: list[Client], timeout: float = 30) -> ScheduleRun:
+    with contextlib.closing(Tasks(setup, clients, timeout)) as tasks:
+        return tasks.run(())
 
 
 class TestAwaits:
@@ -176,7 +183,7 @@ class TestSchedules:
             raise ValueError("no")
 
         with pytest.raises(ValueError, match="no"):
-            Tasks(fails, [claiming("claim", "a")]).run(())
+            run_once(fails, [claiming("claim", "a")])
 
     def test_it_works_under_a_running_loop(self) -> None:
         async def test() -> set[tuple[Any, ...]]:
@@ -203,7 +210,36 @@ class TestTime:
             while not shared:  # noqa: ASYNC110 - people write this
                 await asyncio.sleep(3600)
 
-        assert Tasks(list, [waiting, waiting]).run(()).stuck.endswith("steps without finishing")
+        line = waiting.__code__.co_firstlineno + 2
+        each = [f"client {number} keeps retrying (sleep test_tasks.py:{line})" for number in (1, 2)]
+        assert run_once(list, [waiting, waiting]).stuck == f"livelock: {'; '.join(each)}"
+
+    @pytest.mark.parametrize("pause", [0.5, 0.0001, 0])
+    def test_a_client_can_poll_any_clock_until_a_deadline(self, pause: float) -> None:
+        async def patient(shared: list[str]) -> int:
+            late = 0
+            for look in (*CLOCKS, asyncio.get_running_loop().time):
+                end = look() + 30
+                while not shared and look() < end:  # noqa: ASYNC110 - people write this
+                    await asyncio.sleep(pause)
+                late += look() >= end
+            return late
+
+        assert results(explored(list, patient, preemptions=0)) == {(len(CLOCKS) + 1,)}
+
+    def test_a_client_can_poll_in_a_thread(self) -> None:
+        def poll(shared: list[str]) -> int:
+            end, times = time.monotonic() + 1800, 0
+            while not shared and time.monotonic() < end:
+                time.sleep(600)
+                threading.Event().wait(0.001)
+                times += 1
+            return times
+
+        async def patient(shared: list[str]) -> int:
+            return await asyncio.to_thread(poll, shared)
+
+        assert results(explored(list, patient, preemptions=0)) == {(3,)}
 
     def test_a_sleep_may_end_at_any_time(self) -> None:
         async def sleeping(shared: list[str]) -> None:
@@ -261,7 +297,7 @@ class TestStuck:
             while True:  # noqa: ASYNC110 - people write this
                 await asyncio.sleep(0)
 
-        assert Tasks(Claims, [endless]).run(()).stuck == "client 1 made 10,000 steps without finishing"
+        assert run_once(Claims, [endless]).stuck == "client 1 made 10,000 steps without finishing"
 
     def test_a_hanging_client_is_reported_and_ended(self) -> None:
         async def hanging(_: Any) -> None:
@@ -269,7 +305,7 @@ class TestStuck:
                 pass
 
         before = set(threading.enumerate())
-        run = Tasks(Claims, [hanging], 0.2).run(())
+        run = run_once(Claims, [hanging], 0.2)
         assert re.match(
             r"client 1 neither reached an await nor finished in time. It is at test_tasks.py:\d+: ", run.stuck
         )
@@ -281,7 +317,7 @@ class TestStuck:
         async def setup() -> None:
             await asyncio.Event().wait()
 
-        stuck = Tasks(setup, [claiming("claim", "a")]).run(()).stuck
+        stuck = run_once(setup, [claiming("claim", "a")]).stuck
         assert stuck == "setup does not finish: it waits for something that never happens"
 
     def test_work_in_another_thread_is_noted(self) -> None:

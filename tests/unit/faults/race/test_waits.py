@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import datetime
+import fcntl
+import functools
+import os
 import queue
 import select
 import selectors
@@ -20,6 +24,7 @@ import pytest
 import trio
 
 from pytest_wfstate.faults.disk.home import Home, memory_home
+from pytest_wfstate.faults.race import processes
 from pytest_wfstate.faults.race.processes import ClientProcesses
 from pytest_wfstate.faults.race.schedule import ClientFailed
 from tests.unit.faults.race.file_racing import Client, explored, results
@@ -166,9 +171,13 @@ class TestPolling:
         runs = explored(home, polling(wait), opening)
         assert {run.results[0] for run, _ in runs} == {"in"}
         assert not any(run.stuck or run.diverged or run.unseen for run, _ in runs)
-        assert max(len(run.steps) for run, _ in runs) < 20
+        assert max(len(run.steps) for run, _ in runs if not run.endless) < 20
+        assert sum(bool(run.endless) for run, _ in runs) < 5
 
-    def test_in_vain_is_a_livelock(self, home: Home, wait: Callable[[float], Any]) -> None:
+    def test_in_vain_is_a_livelock(
+        self, home: Home, wait: Callable[[float], Any], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(processes, "MAX_WAKEUPS", 90)  # its clock runs faster from the 60th on
         (run, _), *_ = explored(home, polling(wait, 0.0001), preemptions=0)
         assert run.stuck == "livelock: client 1 keeps retrying (sleep)"
 
@@ -185,8 +194,72 @@ class TestPolling:
         assert run.results[0] in (49, 50, 51)
 
 
+def spin(home: Path) -> None:
+    while not (home / "door").exists():
+        pass
+
+
+def spin_by_reading(home: Path) -> None:
+    while not (home / "n").read_text():
+        pass
+
+
+def spin_for_a_lock(home: Path) -> None:
+    while True:
+        try:
+            os.link(home / "n", home / "lock")
+            return
+        except FileExistsError:
+            continue
+
+
+def spin_for_a_file_lock(home: Path) -> None:
+    with open(home / "n") as file:
+        while True:
+            with contextlib.suppress(BlockingIOError):
+                return fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+
+def freeing(home: Path) -> None:
+    with open(home / "n", "r+") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        os.link(home / "n", home / "lock")
+        (home / "door").mkdir()
+        file.write("1")
+        file.flush()
+        os.unlink(home / "lock")
+
+
+class TestSpinning:
+    """Polling without a pause."""
+
+    @pytest.mark.parametrize("client", [spin, spin_by_reading, spin_for_a_lock, spin_for_a_file_lock])
+    def test_lets_the_others_run(self, home: Home, client: Client) -> None:
+        (home.path / "n").touch()
+        runs = explored(home, freeing, client, preemptions=1)
+        assert not any(run.stuck or run.diverged for run, _ in runs)
+        assert max(len(run.steps) for run, _ in runs if not run.endless) < 60
+
+    def test_ends_at_the_deadline(self, home: Home) -> None:
+        def client(home: Path) -> bool:
+            deadline = time.monotonic() + 10
+            while time.monotonic() < deadline:
+                if (home / "door").exists():
+                    return True
+            return False
+
+        ((run, _),) = explored(home, client, preemptions=0)
+        assert (run.stuck, run.results) == ("", {0: False})
+
+
 class TestSeveral:
-    def test_clients_that_wake_each_other_are_a_livelock(self, home: Home) -> None:
+    def test_one_that_polls_a_thousand_times_is_a_livelock(self, home: Home) -> None:
+        ((run, _),) = explored(home, polling(sleep), preemptions=0)
+        assert run.stuck == "livelock: client 1 keeps retrying (sleep)"
+        assert sum(step.blocked for step in run.steps) == 1000
+
+    def test_clients_that_wake_each_other_are_a_livelock(self, home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(processes, "MAX_WAKEUPS", 90)
         (run, _), *_ = explored(home, polling(sleep), polling(wait_by_loop), preemptions=0)
         assert run.stuck == "livelock: client 1 keeps retrying (sleep); client 2 keeps retrying (sleep)"
 
@@ -194,11 +267,13 @@ class TestSeveral:
         runs = explored(home, polling(sleep), polling(sleep), opening, preemptions=0)
         assert {(run.results[0], run.results[1], run.stuck) for run, _ in runs} == {("in", "in", "")}
 
-    def test_a_client_that_sleeps_and_works_is_none(self, home: Home) -> None:
+    def test_a_client_that_sleeps_and_works_is_none(self, home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
         def working(home: Path) -> None:
-            for number in range(1200):
+            for number in range(120):
                 (home / "n").write_text(str(number))
                 time.sleep(1)
+
+        monkeypatch.setattr(processes, "MAX_WAKEUPS", 90)
 
         ((run, _),) = explored(home, working, preemptions=0)
         assert not run.stuck
@@ -298,20 +373,63 @@ class TestHangs:
             assert run.results[0] == [False, False], run.results
 
 
+class Moment(datetime.datetime):
+    """A time of a type of its own."""
+
+
 class TestClock:
     def test_sleeping_takes_its_time_and_nothing_else_does(self, home: Home) -> None:
         def client(home: Path) -> tuple[float, ...]:
             (home / "door").exists()
             times = []
-            for name in ("time", "monotonic", "perf_counter"):
-                clock, in_ns = getattr(time, name), getattr(time, f"{name}_ns")
+            clocks: list[tuple[Callable[[], float], Callable[[], int]]] = [
+                (time.time, time.time_ns),
+                (time.monotonic, time.monotonic_ns),
+                (time.perf_counter, time.perf_counter_ns),
+                *(
+                    (functools.partial(time.clock_gettime, number), functools.partial(time.clock_gettime_ns, number))
+                    for number in (time.CLOCK_REALTIME, time.CLOCK_MONOTONIC)
+                ),
+            ]
+            for clock, in_ns in clocks:
                 begin, begin_ns = clock(), in_ns()
                 sum(range(10**5))
                 time.sleep(7)
                 times += [round(clock() - begin, 4), round((in_ns() - begin_ns) / 1e9, 4)]
             return tuple(times)
 
-        assert results(home, client, preemptions=0) == {((7.0,) * 6,)}
+        assert results(home, client, preemptions=0) == {((7.0,) * 10,)}
+
+    @pytest.mark.filterwarnings("ignore:.*utcnow:DeprecationWarning")
+    def test_dates_follow_it(self, home: Home) -> None:
+        def client(home: Path) -> list[int]:
+            (home / "door").exists()
+            clocks: list[Callable[[], Any]] = [
+                datetime.datetime.now,
+                datetime.datetime.today,
+                functools.partial(datetime.datetime.now, datetime.UTC),
+                datetime.datetime.utcnow,
+                Moment.now,
+                datetime.date.today,
+                lambda: datetime.date(*time.localtime()[:3]),
+                lambda: datetime.date.fromisoformat(time.strftime("%Y-%m-%d")),
+            ]
+            begin = [clock() for clock in clocks]
+            time.sleep(400 * 86400)
+            return [(clock() - moment).days for clock, moment in zip(clocks, begin, strict=True)]
+
+        assert [run.results[0] for run, _ in explored(home, client, preemptions=0)] == [[400] * 8]
+
+    def test_dates_keep_their_type_and_the_real_time(self, home: Home) -> None:
+        def client(home: Path) -> tuple[Any, ...]:
+            (home / "door").exists()
+            return datetime.datetime.now(), datetime.datetime.now(datetime.UTC), Moment.now()
+
+        ((local, in_utc, moment),) = (run.results[0] for run, _ in explored(home, client, preemptions=0))
+        assert (type(local), type(in_utc), type(moment)) == (datetime.datetime, datetime.datetime, Moment)
+        assert in_utc.utcoffset() == datetime.timedelta()
+        real = datetime.datetime.now().timestamp()
+        assert all(abs(when.timestamp() - real) < 60 for when in (local, in_utc, moment))
 
     def test_an_invalid_sleep_raises(self, home: Home) -> None:
         def client(home: Path) -> None:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import concurrent.futures
+import contextlib
 import fcntl
+import fileinput
 import io
 import itertools
 import mmap
@@ -12,6 +14,7 @@ import multiprocessing.util
 import os
 import pty
 import resource
+import shutil
 import signal
 import sqlite3
 import subprocess
@@ -25,12 +28,13 @@ from typing import Any
 
 import pytest
 
+from pytest_wfstate.faults.crash.failing_gate import FailingGate
 from pytest_wfstate.faults.record import sqlite_vfs
 from pytest_wfstate.faults.record.recorder import Recorder
 from tests.unit.faults.record.recording import forked, record
 from tests.unit.faults.trace.texts import in_words
 
-_AUDITED = ["rename", "remove", "mkdir", "rmdir", "link", "symlink", "truncate"]
+_AUDITED = ["rename", "remove", "mkdir", "rmdir", "link", "symlink", "truncate", "listdir", "scandir"]
 _HELD = {name: itertools.repeat(getattr(os, name)) for name in _AUDITED} | {
     "open": itertools.repeat(open),
     "os.open": itertools.repeat(os.open),
@@ -83,9 +87,38 @@ def test_an_unseen_call_through_a_descriptor_is_detected(home: Path) -> None:
     assert changes == ["a was created", "a was removed", "old was opened for writing"]
 
 
+def read_unseen(home: Path) -> None:
+    held("open")(home / "old").close()
+    held("io")(home / "a").close()
+    held("listdir")(home)
+    with contextlib.chdir(home), held("scandir")():
+        pass
+    held("listdir")(home.parent)
+
+
+def test_unseen_reads_are_detected_if_errors_are_injected(home: Path) -> None:
+    """They cannot fail, so a store that handles that wrongly would pass."""
+    (home / "a").touch()
+    unseen = [reason.split(" by ")[0] for reason in reasons(read_unseen, home, gate=FailingGate(None))]
+    assert unseen == ["old was opened for reading", "a was opened for reading", ". was listed"]
+
+
+def test_reads_are_seen_however_they_are_made_if_errors_are_injected(home: Path) -> None:
+    def workload(home: Path) -> None:
+        shutil.copytree(home, home / "copy")
+        shutil.rmtree(home / "copy")
+        assert sorted(home.rglob("*")) == sorted([home / "old", home / "folder"])
+        assert [line.strip() for line in fileinput.input(home / "old")] == ["12345"]
+        with open(home / "old", opener=os.open) as file, os.fdopen(os.open(home / "old", os.O_RDONLY)) as other:
+            assert file.read() == other.read()
+
+    assert reasons(workload, home, gate=FailingGate(None)) == []
+
+
 def test_unseen_reads_and_unseen_changes_outside_home_are_not_reasons(home: Path) -> None:
     def workload(home: Path) -> None:
-        held("open")(home / "old").close()
+        (home / "a").touch()
+        read_unseen(home)
         os.close(held("os.open")(home, os.O_RDONLY))
         held("open")(home.parent / "a", "w").close()
         held("rename")(home.parent / "a", home.parent / "b")

@@ -22,6 +22,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
+from pytest_wfstate.faults.crash.failing_gate import FailingGate
 from pytest_wfstate.faults.record.rebind import FoundReferences
 from pytest_wfstate.faults.record.recorder import Recorder
 from tests.unit.faults.record.recording import record
@@ -31,8 +32,8 @@ Sync = Any
 SYNCED = ["create a", "write a 0 b'1'", "fsync a"]
 
 
-def saving(home: Path, sync: Sync) -> None:
-    fd = os.open(home / "a", os.O_CREAT | os.O_WRONLY)
+def saving(home: Path, sync: Sync, name: str = "a") -> None:
+    fd = os.open(home / name, os.O_CREAT | os.O_WRONLY)
     os.write(fd, b"1")
     sync(fd)
     os.close(fd)
@@ -155,19 +156,19 @@ HOLDERS: dict[str, Callable[[], Sync]] = {
 }
 
 
-@pytest.mark.parametrize("make", HOLDERS.values(), ids=HOLDERS)
-def test_a_call_that_something_holds_is_recorded(make: Callable[[], Sync], home: Path) -> None:
-    sync = make()
-    assert record(lambda home: saving(home, sync), home) == SYNCED
+def test_calls_that_something_holds_are_recorded_and_left_as_they_were(home: Path) -> None:
+    held = {name: make() for name, make in HOLDERS.items()}
 
+    def save_all(home: Path) -> None:
+        for name, sync in held.items():
+            saving(home, sync, name)
 
-@pytest.mark.parametrize("make", HOLDERS.values(), ids=HOLDERS)
-def test_what_holds_a_call_is_left_as_it_was(make: Callable[[], Sync], home: Path) -> None:
-    sync = make()
     counts: list[int] = []
     gc.collect()  # what other tests left must not go in between
-    for _ in range(2):
-        record(lambda home: saving(home, sync), home)
+    for number in range(2):
+        (home / str(number)).mkdir()
+        ops = record(save_all, home / str(number))
+        assert ops == [op for name in held for op in (f"create {name}", f"write {name} 0 b'1'", f"fsync {name}")]
         counts.append(sys.getrefcount(os.fsync))
     assert counts[0] == counts[1]
     assert type(os.fsync) is types.BuiltinFunctionType
@@ -259,21 +260,30 @@ STUCK: dict[str, tuple[Callable[[], Any], str]] = {
 }
 
 
-@pytest.mark.parametrize(("make", "where"), STUCK.values(), ids=STUCK)
-def test_a_call_held_where_it_cannot_be_replaced_is_a_reason(
-    make: Callable[[], Any], where: str, home: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setitem(globals(), "kept", make())
-    known, reasons = FoundReferences(), []
+def test_calls_held_where_they_cannot_be_replaced_are_reasons(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(globals(), "kept", [make() for make, _ in STUCK.values()])
+    known = FoundReferences()
     for _ in range(2):
         with Recorder(home, known=known) as recorder:
             (home / "a").touch()
-        reasons += recorder.unmeasured
-    (reason,) = dict.fromkeys(reasons)
-    assert len(reasons) == 2
-    assert reason.startswith(f"os.fsync is held by {where}")
-    assert f"in {__name__}, where it cannot be replaced: calls through it cannot be seen." in reason
-    assert reason.endswith("Hold it in an attribute, a dict or a list, or call it by its name, os.fsync.")
+        assert len(recorder.unmeasured) == len(STUCK)
+        for _, where in STUCK.values():
+            (reason,) = (each for each in recorder.unmeasured if each.startswith(f"os.fsync is held by {where}"))
+            assert f"in {__name__}, where it cannot be replaced: calls through it cannot be seen." in reason
+            assert reason.endswith("Hold it in an attribute, a dict or a list, or call it by its name, os.fsync.")
+
+
+def test_reads_and_closes_held_where_they_cannot_be_replaced_are_reasons_if_errors_are_injected(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names = {"os.read", "os.pread", "os.readv", "os.preadv", "os.close"}
+    monkeypatch.setitem(globals(), "kept", [itertools.repeat(getattr(os, name[3:])) for name in names])
+    found: list[list[str]] = []
+    for gate in (None, FailingGate(None)):
+        with Recorder(home, gate) as recorder:
+            (home / "a").touch()
+        found.append([reason.split()[0] for reason in recorder.unmeasured])
+    assert (found[0], set(found[1])) == ([], names)
 
 
 def test_a_thread_that_holds_a_call_in_a_variable_is_a_reason(home: Path) -> None:
@@ -340,10 +350,11 @@ for name in sys.argv[2:]:
     with contextlib.suppress(ImportError):
         __import__(name)
 from pathlib import Path
+from pytest_wfstate.faults.crash.failing_gate import FailingGate
 from pytest_wfstate.faults.race.file_stand_ins import find_calls
 from pytest_wfstate.faults.record.recorder import Recorder
 home = Path(sys.argv[1])
-with Recorder(home) as recorder:
+with Recorder(home, FailingGate(None)) as recorder:
     (home / "a").touch()
 print(recorder.unmeasured, find_calls().unseen)
 """
@@ -425,6 +436,38 @@ for _ in range(3):
 print(len(made) - counts[0])
 """
     assert int(run_alone(program, str(home))) <= 1  # one, where the locals of a frame are a dict
+
+
+def test_races_search_for_nothing_that_freezegun_remembers() -> None:
+    program = """
+import freezegun, time
+from pytest_wfstate.faults.race.blocking import BlockingPatches
+from pytest_wfstate.faults.record import rebind
+
+def searches(times):
+    before = len(made)
+    for _ in range(times):
+        patches = BlockingPatches()
+        patches.replace()
+        patches.restore()
+    return len(made) - before
+
+class CountedSearch(rebind.HeapSearch):
+    def __init__(self, *args):
+        made.append(1)
+        super().__init__(*args)
+
+made = []
+rebind.HeapSearch = CountedSearch
+with freezegun.freeze_time():
+    pass
+searches(1)
+counts = [searches(3)]
+naps = [("sleep", time.sleep)]
+counts.append(searches(1))
+print(counts)
+"""
+    assert run_alone(program) == "[0, 1]\n"
 
 
 def test_the_globals_of_an_exec_are_replaced_though_something_keeps_its_frame(home: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import _thread
 import asyncio
 import contextlib
 import queue
@@ -16,7 +17,9 @@ from typing import Any
 import pytest
 
 from pytest_wfstate.faults.record.recorder import Recorder
+from pytest_wfstate.faults.record.turns import FollowedTurns
 from pytest_wfstate.faults.replay_id import EARLY, LATE
+from pytest_wfstate.faults.trace.strands import Strand, Strands
 
 ORDERS = ["", LATE, EARLY, "mix1", "t0.1_1.1"]
 
@@ -27,6 +30,8 @@ def replaced() -> list[Any]:
         sys.getswitchinterval(),
         time.sleep,
         threading.Thread.start,
+        threading.Thread.join,
+        _thread.start_new_thread,
         threading.Condition.wait,
         queue.Queue.put,
         queue.Queue.get,
@@ -34,6 +39,8 @@ def replaced() -> list[Any]:
         selectors.SelectSelector.select,
         selectors.PollSelector.select,
         selectors.EpollSelector.select,
+        asyncio.BaseEventLoop.create_task,
+        asyncio.BaseEventLoop.call_at,
         asyncio.BaseEventLoop._run_once,  # type: ignore[attr-defined]
     ]
 
@@ -107,3 +114,25 @@ def test_tasks_that_poll_do_not_wait_for_ever(home: Path, order: str) -> None:
         await task
 
     assert recorded(home, order, lambda: asyncio.run(workload())) == ["begun", "seen"]
+
+
+def test_a_strand_that_looks_while_another_has_its_turn_does_not_go_first() -> None:
+    class Going(Strand):
+        """Has its turn while its name is looked at."""
+
+        def __getattribute__(self, name: str) -> Any:
+            if name == "name" and turns._items == 0:
+                turns.done(Strand("1"))
+            return super().__getattribute__(name)
+
+    strands = Strands()
+    turns = FollowedTurns(strands, "t1.1_2.1_3.1")
+    turns._is_on = True
+    first, second, third = Going("1"), Strand("2"), Strand("3")
+    strands._by_thread = {1: second, 2: first, 3: third}
+    first.is_held = second.is_held = third.is_held = True
+
+    assert not turns._may_go(third)
+
+    turns.done(second)
+    assert turns._may_go(third)
