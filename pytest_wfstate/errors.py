@@ -75,7 +75,10 @@ class LockTimeout(WfstateError, TimeoutError):
 
 
 class UnsafeFile(WfstateError, OSError):
-    """A symbolic link, a pipe, a device or a folder is where a store keeps a file. Nothing was read or written."""
+    """Where a store keeps a file is a symbolic link, a pipe, a device or a folder, or a file that has other names too.
+
+    Nothing was read from it or written to it.
+    """
 
 
 class LoopDeadlock(WfstateError, RuntimeError):

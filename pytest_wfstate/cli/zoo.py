@@ -8,7 +8,7 @@ import os
 import sys
 import textwrap
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pytest_wfstate.cli import sessions
 from pytest_wfstate.cli.check import Unusable
@@ -19,8 +19,9 @@ from pytest_wfstate.cli.stream import Event
 from pytest_wfstate.report.progress import ProgressTable
 from pytest_wfstate.suites import SUITES
 from pytest_wfstate.suites.clauses import Clause
-from pytest_wfstate.zoo import KNOWN_BAD_STORES, KnownBadStore
-from pytest_wfstate.zoo.suites import suite_of
+
+if TYPE_CHECKING:
+    from pytest_wfstate.zoo import KnownBadStore
 
 Results = Mapping[str, Mapping[str, str]]
 """The result of each clause on each known-bad store."""
@@ -65,6 +66,8 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _chosen(prefixes: Sequence[str], contract: str | None) -> list[KnownBadStore]:
+    from pytest_wfstate.zoo import KNOWN_BAD_STORES  # which other commands need not wait for
+
     of_contract = [store for store in KNOWN_BAD_STORES if contract in (None, store.contract)]
     stores = [store for store in of_contract if not prefixes or store.name.startswith(tuple(prefixes))]
     if not stores:
@@ -94,7 +97,9 @@ def _session(stores: Sequence[KnownBadStore], *, is_full: bool) -> Session:
 
 
 def _source(store: KnownBadStore, *, is_full: bool) -> SuiteSource:
-    attributes: dict[str, Any] = {"random_shrinks": False}  # that they fail is all there is to know
+    from pytest_wfstate.zoo.suites import suite_of
+
+    attributes: dict[str, Any] = {"explains": False}  # that they fail is all there is to know
     if is_full:
         attributes["known_failures"] = {}
     return SuiteSource(suite_of(store, SUITES).__name__, "zoo", store.name, attributes=attributes)

@@ -42,7 +42,8 @@ class Suite:
     known_failures: ClassVar[Mapping[str, str]] = {}
     """Clauses that the store is known to break, by id, each with the reason. One that passes is an error.
 
-    A clause that cannot be measured has a reason that begins with NOT_MEASURED.
+    A clause that cannot be measured has a reason that begins with NOT_MEASURED; one that a slow machine may not
+    complete, with INCOMPLETE.
     """
     clock: ClassVar[ClockSource] = "process"
     """Where the store reads the time. If it is `"foreign"`, clauses that freeze the clock are not applicable."""
@@ -84,8 +85,9 @@ class Suite:
     context: ClauseContext
     """What a clause works with."""
     contract: ClassVar[Contract]
-    random_shrinks: ClassVar[bool] = True
-    """Whether random calls that fail are shrunk. A suite that expects them to fail can save the time."""
+    explains: ClassVar[bool] = True
+    """Whether random calls that fail are shrunk, and an fsync that is missing is searched for. A suite whose clauses
+    are expected to fail can save the time."""
     scenarios: ClassVar[Mapping[str, Sequence[Scenario]]] = {}
     """For each method that changes something, calls to crash."""
     race_roles: ClassVar[Mapping[str, RaceRole]] = {}
@@ -219,7 +221,7 @@ class Suite:
 
     @clause("safe", "Any sequence of calls, through several handles and restarts, behaves as it does in memory.")
     def test_random_calls(self) -> None:
-        from pytest_wfstate.engine.random_calls import play_random_calls  # and hypothesis, which takes long to import
+        from pytest_wfstate.engine.random_calls import EXAMPLES, play_random_calls  # and hypothesis, which is slow
 
         context = self.context
         play_random_calls(
@@ -227,8 +229,9 @@ class Suite:
             context.begin,
             lambda: context.handles(context.home()),
             context.profile,
-            shrinks=self.random_shrinks,
+            shrinks=self.explains,
         )
+        context.report("bounded_to", [f"{EXAMPLES[context.profile]:,} random scripts"])
 
     def test_suite_is_whole(self) -> None:
         """No clause was overridden or removed, and `known_failures` names clauses."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -41,6 +42,8 @@ class SuiteFacts:
     """A test has shown why; the others say so in a line."""
     has_unseen_writes: bool | None = None
     """Whether it writes in ways that the race lab cannot interleave; None until a race has tried."""
+    trials: Counter[str] = dataclasses.field(default_factory=Counter)
+    """How often each operation of the reference was tried to see whether its copies are independent."""
 
 
 class NotOpened(pytest.fail.Exception):  # type: ignore[name-defined, misc]
@@ -60,12 +63,12 @@ class ClauseContext:
         self.medium = suite.medium
         self.profile = options.profile(config)
         self.timeout = options.timeout(config)
-        self.model = ReferenceModel(contract, suite.normalise)
         required = [operation.name for operation in contract.operations if operation.required]
         self.driver = Driver(self.timeout, suite.encode, suite.decode, suite.normalise, required)
         self.server: Any = request.getfixturevalue(suite.server) if suite.server is not None else None
         self.proxy: Proxy | None = None
         self.facts: SuiteFacts = request.node.parent.stash.setdefault(_FACTS, SuiteFacts())
+        self.model = self.new_model()
         clause = clause_of(type(suite), request.function, request.node.originalname)
         self._topic = clause.id.split(".")[1] if clause else ""
         self._folder = folder
@@ -80,10 +83,17 @@ class ClauseContext:
                 self.proxy = stack.enter_context(Proxy(self.server.url))
             yield self
 
+    def new_model(self, generated: GeneratedValues | None = None, *, in_order: bool = True) -> ReferenceModel:
+        """Return a model of the contract."""
+        return ReferenceModel(
+            self.contract, self.suite.normalise, generated, in_order=in_order, trials=self.facts.trials
+        )
+
     @property
     def crash_lab(self) -> Crash:
         """The crash lab of this test."""
         lab: Crash = self._request.getfixturevalue("_wfstate_crash")
+        lab.explains = self.suite.explains
         return lab
 
     @property
@@ -147,7 +157,7 @@ class ClauseContext:
         if self.suite.clock == "foreign":
             pytest.skip(f"{NOT_APPLICABLE}: the store's clock cannot be frozen")
         with frozen_clock(START) as clock, self.handles(self.home()) as handles:
-            script = self._begin(ReferenceModel(self.contract, self.suite.normalise, _Clock()))
+            script = self._begin(self.new_model(_Clock()))
             for step in steps:
                 if isinstance(step, Tick):
                     clock.tick(step.seconds)

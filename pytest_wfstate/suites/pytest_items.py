@@ -18,8 +18,12 @@ from pytest_wfstate.suites.context import NotOpened
 _WHOLE_REPORTS = (Violation, NotMeasured)
 """Errors whose text is the report: a traceback would add nothing."""
 
-NOT_MEASURED = "NOT_MEASURED"
-"""How the reason of a known failure begins if the clause cannot be measured."""
+_UNMEASURED = {"NOT_MEASURED": "was not measured", "INCOMPLETE": "is incomplete"}
+"""How the reason of a known failure begins if a clause cannot be measured, or not completed, and what that says."""
+_HINT = (
+    "Begin the reason with NOT_MEASURED if, and only if, the clause cannot be measured, and with INCOMPLETE if the "
+    "safety net of time can stop it."
+)
 
 _IN_PART = ("wfstate_bounded_to", "wfstate_raced", "wfstate_calls")
 """Properties of a test that tried only a part of what can fail."""
@@ -76,12 +80,13 @@ def reported(item: Any, call: pytest.CallInfo[None], report: pytest.TestReport) 
         return
     error = call.excinfo.value if call.excinfo else None
     reason = item.cls.known_failures.get(clause.id)
-    if hasattr(report, "wasxfail") and isinstance(error, NotMeasured) != _is_of_unmeasured(reason):
+    unmeasured = str(error) if isinstance(error, NotMeasured) else None
+    if hasattr(report, "wasxfail") and _verdict(unmeasured) != _verdict(reason):
         report.outcome = "failed"  # not as it is known to
         vars(report).pop("wasxfail", None)
-    if report.failed and error is None and reason is not None and _was_cut_off(item):
+    if report.failed and error is None and reason is not None and (why := _why_not_seen(item, reason)):
         report.outcome, report.longrepr = "skipped", None
-        report.wasxfail = f"{reason} (it passed, but tried only a part of what can fail)"
+        report.wasxfail = f"{reason} (it passed, but {why})"
     if report.failed:
         report.longrepr = _text(item, clause, error) or report.longrepr
     elif isinstance(report.longrepr, tuple):  # of a skipped item; it should not point into pytest
@@ -101,8 +106,7 @@ def _text(item: Any, clause: Clause, error: BaseException | None) -> str | None:
         text = f"{clause.title}\n\n{error}"
         if reason is None:
             return text
-        hint = f"Begin the reason with {NOT_MEASURED} if, and only if, the clause cannot be measured."
-        return f"{text}\n\n{says} {hint}"
+        return f"{text}\n\n{says} {_HINT}"
     if isinstance(error, NotOpened):
         return str(error)
     if error is None and reason is not None:
@@ -111,23 +115,26 @@ def _text(item: Any, clause: Clause, error: BaseException | None) -> str | None:
 
 
 def _known(reason: str | None) -> str:
-    return "was not measured" if _is_of_unmeasured(reason) else "fails"
+    return _UNMEASURED.get(_verdict(reason), "fails")
 
 
-def _is_of_unmeasured(reason: str | None) -> bool:
-    """Whether a known failure is that a clause cannot be measured."""
-    return reason is not None and reason.startswith(NOT_MEASURED)
+def _verdict(text: str | None) -> str:
+    """Return how a text begins, if that says that a clause was not measured; else return ""."""
+    return next((verdict for verdict in _UNMEASURED if (text or "").startswith(verdict)), "")
 
 
-def _was_cut_off(item: Any) -> bool:
-    """Whether a pass proves little: a bound cut an exploration off, or the clause finds bugs by chance."""
-    return any(name in _IN_PART for name, _ in item.user_properties)
+def _why_not_seen(item: Any, reason: str) -> str:
+    """Return why a known failure may not show, or ""."""
+    if _verdict(reason) == "INCOMPLETE":
+        return "a slower machine may not complete it"
+    is_in_part = any(name in _IN_PART for name, _ in item.user_properties)
+    return "tried only a part of what can fail" if is_in_part else ""
 
 
 def _result(report: pytest.TestReport, error: BaseException | None) -> str:
     """Name how a clause ended: passed, failed, known, not seen, not measured, not offered, not applicable, or skipped.
 
-    Not seen is a known failure that a bound or luck kept from showing.
+    Not seen is a known failure that a bound, luck or a fast machine kept from showing.
     """
     if isinstance(error, NotMeasured) and report.failed:
         return "not measured"

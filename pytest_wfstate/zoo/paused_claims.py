@@ -99,8 +99,9 @@ class ClaimKeepsItsFirstToken(FilePausedStore):
     def claim(self, run_id: str) -> PausedWorkflow | None:
         first = self._claims.needed(run_id)
         claimed = super().claim(run_id)
-        if first:
-            self._claims.made(run_id, first)
+        if first is not None:
+            self._claims.finished(run_id, self._claims.tokens(run_id))
+            self._claims.made(run_id, first[0] if first else OwnClaims.new_token())
         return claimed
 
 

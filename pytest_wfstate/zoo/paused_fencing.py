@@ -108,7 +108,7 @@ class HandleBeforeToken(FilePausedStore):
 
     def complete(self, run_id: str, token: str | None = None) -> bool | None:
         own = self._claims.needed(run_id)
-        return super().complete(run_id, token and own if own not in (None, "finished") else token)
+        return super().complete(run_id, token and own[-1] if own else token)
 
 
 @known_bad(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 # Loaded once and here: an inner run drops from sys.modules whatever it was the first to import.
+import dataclasses
 import tarfile  # noqa: F401
 from collections.abc import Callable
 
@@ -27,9 +28,16 @@ import pytest_wfstate.stores.redis
 import pytest_wfstate.stores.sql.effects
 import pytest_wfstate.stores.sql.postgres
 import pytest_wfstate.suites.pytest_items  # noqa: F401
+from pytest_wfstate.faults.bounds import PROFILES
 from tests.plugin.bank import NOTES
 
+NO_PLUGINS_OF_DEPENDENCIES = ("-p", "no:hypothesispytest", "-p", "no:fakefs", "-p", "no:pytest_fakefs")
+
+# The plugins to leave out of a run in this process, and of runs in processes of their own, with xdist and without.
+# There, those of our dependencies are left out too: they take twice as long to load as all the rest.
 OTHERS = ("-p", "no:asyncio", "-p", "no:anyio", "-p", "no:xdist")
+WITH_XDIST = ("-p", "no:asyncio", "-p", "no:anyio", *NO_PLUGINS_OF_DEPENDENCIES)
+ALONE = (*WITH_XDIST, "-p", "no:xdist")
 
 Run = Callable[..., pytest.RunResult]
 Items = Callable[..., list[str]]
@@ -40,6 +48,14 @@ def on_a_laptop(monkeypatch: pytest.MonkeyPatch) -> None:
     """Inner runs of pytest print what they print outside CI: there, a summary line is cut to the terminal's width."""
     for name in ("CI", "BUILD_NUMBER"):
         monkeypatch.delenv(name, raising=False)
+
+
+@pytest.fixture(autouse=True)
+def small_profiles(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Inner runs explore little: what they print is tested here, not what they find."""
+    quick = dataclasses.replace(PROFILES["quick"], advised=20)
+    monkeypatch.setitem(PROFILES, "default", quick.share(5))
+    monkeypatch.setitem(PROFILES, "quick", quick.share(10))
 
 
 @pytest.fixture

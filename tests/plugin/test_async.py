@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from tests.plugin.conftest import ALONE, NO_PLUGINS_OF_DEPENDENCIES
+
 STORES = """
 import pytest
 from pytest_wfstate import samples
@@ -87,8 +89,11 @@ def test_a_store_needs_no_plugin_and_may_be_used_from_one_loop_after_another(pyt
 @pytest.mark.parametrize(
     ("test", "options"),
     [
-        ("@pytest.mark.asyncio\nasync def test_it(frozen_clock, tmp_path):\n    await ", ("-p", "no:anyio")),
-        ("def test_it(frozen_clock, tmp_path):\n    asyncio.run", ("-p", "no:asyncio", "-p", "no:anyio")),
+        (
+            "@pytest.mark.asyncio\nasync def test_it(frozen_clock, tmp_path):\n    await ",
+            ("-p", "no:anyio", "-p", "no:xdist", *NO_PLUGINS_OF_DEPENDENCIES),
+        ),
+        ("def test_it(frozen_clock, tmp_path):\n    asyncio.run", ALONE),
     ],
     ids=["pytest-asyncio", "asyncio.run"],
 )

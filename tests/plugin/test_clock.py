@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from tests.plugin.conftest import OTHERS, Run
+from tests.plugin.conftest import ALONE, OTHERS, Run
 from tests.plugin.suite_module import write_suite
 
 
@@ -201,7 +201,7 @@ def check():
 
 def test_time_may_be_frozen_before_anything_is_imported(pytester: pytest.Pytester) -> None:
     pytester.makepyfile(FIRST_USE, pydantic_is_not_loaded=CHECK)
-    result = pytester.runpytest_subprocess(*OTHERS, "--wfstate-backends=file")
+    result = pytester.runpytest_subprocess(*ALONE, "--wfstate-backends=file")
     result.assert_outcomes(passed=3)
 
 
@@ -273,12 +273,12 @@ def test_they_accept_real_times_afterwards():
 
 def test_pydantic_may_build_models_while_the_clock_is_frozen(pytester: pytest.Pytester) -> None:
     pytester.makepyfile(LAZY_MODELS)
-    pytester.runpytest_subprocess(*OTHERS).assert_outcomes(passed=2)
+    pytester.runpytest_subprocess(*ALONE).assert_outcomes(passed=2)
 
 
 def test_a_lease_clause_that_runs_alone_shows_its_violation_and_when_time_passed(pytester: pytest.Pytester) -> None:
     write_suite(pytester, "    def recover_orphaned(self, older_than=None): return super().recover_orphaned()")
-    result = pytester.runpytest_subprocess(*OTHERS, "-k", "paused.recover.older-than-limit")
+    result = pytester.runpytest_subprocess(*ALONE, "-k", "paused.recover.older-than-limit")
     result.assert_outcomes(failed=1)
     result.stdout.fnmatch_lines(
         [

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.plugin.bank import BROKEN, CARELESS, SOUND, UNMEASURED, failure
-from tests.plugin.conftest import OTHERS, Run
+from tests.plugin.conftest import ALONE, Run
 
 pytestmark = pytest.mark.usefixtures("notes")
 
@@ -146,7 +146,7 @@ class TestFakeDisk:
 
     def test_is_refused_before_anything_of_the_lab_is_loaded(self, pytester: pytest.Pytester) -> None:
         pytester.makepyfile(test_a="def test_it(fake_disk, crash): pass", test_b=SOUND)
-        pytester.runpytest_subprocess(*OTHERS).assert_outcomes(passed=1, errors=1)
+        pytester.runpytest_subprocess(*ALONE).assert_outcomes(passed=1, errors=1)
 
 
 class TestOptions:
@@ -159,7 +159,7 @@ def test_it(crash):
     @pytest.mark.parametrize("where", ["option", "ini"])
     @pytest.mark.parametrize(
         ("source", "setting", "value", "printed"),
-        [(SOUND, "model", "kill", "kill 5"), (MANY, "profile", "quick", "posix 500")],
+        [(SOUND, "model", "kill", "kill 5"), (MANY, "profile", "quick", "posix 50")],
         ids=["model", "profile"],
     )
     def test_set(

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from pyfakefs import helpers
 
-from tests.plugin.conftest import Run
+from tests.plugin.conftest import ALONE, Run
 
 IMPORTS = """
 import os
@@ -147,8 +147,7 @@ def test_nothing_stays_patched_after_the_run(pytester: pytest.Pytester, run: Run
 def test_it_works_in_its_own_process_without_the_pyfakefs_plugin(pytester: pytest.Pytester) -> None:
     """Without that plugin, only ours keeps pytest's own files real."""
     pytester.makepyfile("def test_it(fake_disk): (fake_disk.home / 'x').write_text('1'); print('captured')")
-    without = ("-p", "no:hypothesispytest", "-p", "no:fakefs", "-p", "no:pytest_fakefs", "-p", "no:asyncio")
-    pytester.runpytest_subprocess(*without).assert_outcomes(passed=1)
+    pytester.runpytest_subprocess(*ALONE).assert_outcomes(passed=1)
 
 
 @pytest.mark.parametrize("arguments", ["fake_disk, tmp_path", "tmp_path, fake_disk"])

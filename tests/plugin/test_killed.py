@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.plugin.conftest import OTHERS
+from tests.plugin.conftest import ALONE
 from tests.unit.faults.conftest import until
 
 MODULE = """
@@ -124,7 +124,7 @@ def test_killed_tests_leave_no_process_and_no_folder(
     name: str, sign: signal.Signals, pytester: pytest.Pytester, kill_when_blocked: Run
 ) -> None:
     pytester.makepyfile(TESTS)
-    command = ["pytest", *OTHERS, "-k", f"{name}", "-p", "no:cacheprovider"]
+    command = ["pytest", *ALONE, "-k", f"{name}", "-p", "no:cacheprovider"]
     assert kill_when_blocked(command, sign) == -sign
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from pytest_wfstate.faults.race import processes
 from tests.plugin.conftest import Run
 
 GOLDEN = Path(__file__).parent / "golden"
@@ -159,13 +160,18 @@ class TestFixture:
                 "*CheckFails: Your check fails even without a race, with ZeroDivisionError*",
             ),
             (
+                "race.explore(None, [KEEPING] * 2, lambda outcome: 1 / (outcome.results[0] < 2))",
+                "*Clients must keep nothing in memory between two runs, such as in a variable of a module or class*",
+            ),
+            (
                 "race.storm(print, 'payments')",
                 "*InvalidSetting: 'payments' is not a contract. Use a Contract, or one of: effects, *",
             ),
         ],
     )
     def test_errors_name_the_cause(self, pytester: pytest.Pytester, run: Run, body: str, error: str) -> None:
-        pytester.makepyfile(f"import sqlite3\n\ndef test_it(race):\n    {body}\n")
+        keeping = "KEEPING = lambda home, kept=[]: (home / 'x').touch() or kept.append(1) or len(kept)"
+        pytester.makepyfile(f"import sqlite3\n\n{keeping}\n\ndef test_it(race):\n    {body}\n")
         result = run()
         result.assert_outcomes(failed=1)
         result.stdout.fnmatch_lines([f"*{error}"])
@@ -216,7 +222,10 @@ class TestFixture:
             ]
         )
 
-    def test_a_livelock_can_be_replayed_by_a_short_id(self, pytester: pytest.Pytester, run: Run) -> None:
+    def test_a_livelock_can_be_replayed_by_a_short_id(
+        self, pytester: pytest.Pytester, run: Run, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(processes, "MAX_WAKEUPS", 100)
         pytester.makepyfile("""
             import asyncio
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.plugin.bank import BROKEN, CARELESS, failure, replay_id
-from tests.plugin.conftest import OTHERS, Run
+from tests.plugin.conftest import WITH_XDIST, Run
 
 pytestmark = pytest.mark.usefixtures("notes")
 
@@ -159,8 +159,8 @@ def test_a_file_is_not_a_folder(pytester: pytest.Pytester, run: Run) -> None:
 
 def test_workers_of_xdist_share_it(pytester: pytest.Pytester) -> None:
     pytester.makepyfile(test_bank=BROKEN, test_race=RACE)
-    for _ in range(2):
-        result = pytester.runpytest_subprocess("-n2", *OTHERS[:4])
+    for workers in ("-n2", "-n1"):
+        result = pytester.runpytest_subprocess(workers, "--wfstate-profile=quick", *WITH_XDIST)
         result.assert_outcomes(failed=2)
     assert result.stdout.str().count("failed in an earlier run of the test") == 2
     assert len(corpus(pytester)) == 2

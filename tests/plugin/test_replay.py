@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.plugin.bank import BROKEN, CARELESS, SOUND, failure, replay_id
-from tests.plugin.conftest import OTHERS, Run
+from tests.plugin.conftest import ALONE, WITH_XDIST, Run
 
 pytestmark = pytest.mark.usefixtures("notes")
 
@@ -19,7 +19,7 @@ PARAMETERS = "@pytest.mark.parametrize('text', ['a $HOME \"b\"'])"
 
 def shell(command: str) -> subprocess.CompletedProcess[str]:
     """Run a command as a user would paste it."""
-    command = f"{Path(sys.executable).parent}/{command.splitlines()[0]} {' '.join(OTHERS)}"
+    command = f"{Path(sys.executable).parent}/{command.splitlines()[0]} {' '.join(ALONE)}"
     return subprocess.run(command, shell=True, capture_output=True, text=True, check=False)
 
 
@@ -61,13 +61,13 @@ class TestReplay:
 
     @pytest.mark.parametrize("options", [(), ("-n1",)], ids=["", "xdist"])
     def test_the_command_works_in_a_folder_of_the_project(
-        self, pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch, options: tuple[str, ...]
+        self, pytester: pytest.Pytester, run: Run, monkeypatch: pytest.MonkeyPatch, options: tuple[str, ...]
     ) -> None:
         pytester.makeini("[pytest]\npythonpath = .")
         folder = pytester.mkdir("tests")
         (folder / "test_bank.py").write_text(BROKEN)
         monkeypatch.chdir(folder)
-        first = pytester.runpytest_subprocess(*OTHERS[:4], *options)
+        first = pytester.runpytest_subprocess(*WITH_XDIST, *options) if options else run()
         again = shell(failure(first).partition("Replay it:  ")[2])
         assert again.returncode == pytest.ExitCode.TESTS_FAILED
         assert "This is one disk, replayed." in again.stdout
@@ -94,7 +94,7 @@ class TestReplay:
         pytester.makepyfile(test_bank=BROKEN)
         replay = f"--wfstate-replay={replay_id(run())}"
         pytester.makepyfile(test_bank=BROKEN.replace("== order", "in (order, None)"))
-        result = pytester.runpytest_subprocess("-n1", *OTHERS[:4], replay) if workers else run(replay)
+        result = pytester.runpytest_subprocess("-n1", *WITH_XDIST, replay) if workers else run(replay)
         result.assert_outcomes(passed=1)
         assert result.ret == pytest.ExitCode.OK
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from pytest_wfstate.faults.servers import places
-from tests.plugin.conftest import Run
+from tests.plugin.conftest import WITH_XDIST, Run
 
 NAMES = ["postgres", "redis"]
 each = pytest.mark.parametrize("name", NAMES)
@@ -161,6 +161,6 @@ def test_every_xdist_worker_has_its_own_server(pytester: pytest.Pytester) -> Non
                 file.write(redis_server.url)
         """
     )
-    result = pytester.runpytest_subprocess("-p", "no:asyncio", "-p", "no:anyio", "--dist=each", "--tx=2*popen")
+    result = pytester.runpytest_subprocess(*WITH_XDIST, "--dist=each", "--tx=2*popen")
     result.assert_outcomes(passed=2)
     assert len({(pytester.path / worker).read_text() for worker in ("gw0", "gw1")}) == 2

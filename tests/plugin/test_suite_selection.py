@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from pytest_wfstate.engine.random_calls import EXAMPLES
 from pytest_wfstate.faults.bounds import PROFILES, Bounds
 from tests.plugin.conftest import Items, Run
 from tests.plugin.suite_module import CORE, UNSORTED, write_suite
@@ -121,7 +122,7 @@ def test_a_clause_can_be_known_to_be_unmeasured(pytester: pytest.Pytester, run: 
     ("body", "clause", "line"),
     [
         (UNSORTED, "paused.list.sorted", "known_failures of TestStore says that it was not measured: 'NOT_MEASURED: *"),
-        ("", "paused.kill.save", "paused.kill.save passes, but known_failures of TestStore says that it was not *"),
+        ("", "paused.save.load", "paused.save.load passes, but known_failures of TestStore says that it was not *"),
     ],
     ids=["violated", "passes"],
 )
@@ -134,19 +135,53 @@ def test_a_clause_known_to_be_unmeasured_must_be(
     result.stdout.fnmatch_lines([line, "wfstate: TestStore: *; 1 failed"])
 
 
-def test_a_known_failure_that_a_bound_hides_is_not_an_error(
-    pytester: pytest.Pytester, run: Run, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("clause", "level", "reason"),
+    [
+        ("power.save", "hardened", "see #12"),
+        ("random.calls", "safe", "see #12"),
+        ("kill.save", "safe", "INCOMPLETE: slow"),
+    ],
+)
+def test_a_known_failure_that_chance_hides_is_not_an_error(
+    pytester: pytest.Pytester, run: Run, monkeypatch: pytest.MonkeyPatch, clause: str, level: str, reason: str
 ) -> None:
-    monkeypatch.setitem(PROFILES, "quick", Bounds(states=3))
-    write_suite(pytester, suite="    known_failures = {'paused.power.save': 'see #12'}")
-    result = run("-k", "paused.power.save", "-rx", "--wfstate-profile=quick")
+    """A bound cuts off explorations and random calls, and a fast machine completes what a slow one does not."""
+    monkeypatch.setitem(PROFILES, "quick", Bounds(states=3 if clause == "power.save" else 500))
+    monkeypatch.setitem(EXAMPLES, "quick", 1)
+    write_suite(pytester, suite=f"    known_failures = {{'paused.{clause}': '{reason}'}}")
+    result = run("-k", f"paused.{clause}", "-rx", "--wfstate-profile=quick")
     result.assert_outcomes(xfailed=1)
+    why = "a slower machine may not complete it" if "INCOMPLETE" in reason else "tried only a part of what can fail"
     result.stdout.fnmatch_lines(
         [
-            "wfstate: TestStore: hardened 0/1; 1 known to fail but not seen to; * cut off by a bound",
-            "XFAIL *test_power_save - see #12 (it passed, but tried only a part of what can fail)",
+            f"wfstate: TestStore: {level} 0/1; 1 known to fail but not seen to*",
+            f"XFAIL *test_{clause.replace('.', '_')} - {reason} (it passed, but {why})",
         ]
     )
+
+
+@pytest.mark.parametrize(
+    ("body", "seconds", "reason", "outcome"),
+    [
+        ("", 0, "INCOMPLETE: slow", "xfailed"),
+        ("", 0, "NOT_MEASURED: see #12", "failed"),
+        (BROKEN_LOAD, 600, "INCOMPLETE: slow", "failed"),
+    ],
+)
+def test_a_clause_can_be_known_to_be_incomplete(
+    pytester: pytest.Pytester,
+    run: Run,
+    monkeypatch: pytest.MonkeyPatch,
+    body: str,
+    seconds: float,
+    reason: str,
+    outcome: str,
+) -> None:
+    monkeypatch.setitem(PROFILES, "quick", Bounds(seconds=seconds))
+    write_suite(pytester, body, suite=f"    known_failures = {{'paused.kill.save': '{reason}'}}")
+    result = run("-k", "paused.kill.save", "--wfstate-profile=quick")
+    assert result.parseoutcomes()[outcome] == 1
 
 
 @pytest.mark.parametrize(

@@ -162,7 +162,7 @@ def test_all_were_closed():
 def test_a_store_and_its_open_may_be_async(pytester: pytest.Pytester, run: Run) -> None:
     """There is no plugin for async tests in this run."""
     pytester.makepyfile(ASYNC)
-    result = run(*QUICK, "-m", f"{CORE} or wfstate(fault='kill') or not wfstate")
+    result = run(*QUICK, "-m", f"{CORE} or wfstate(fault='kill') or not wfstate", "-k", "not kill_ or kill_claim")
     assert set(result.parseoutcomes()) == {"passed", "deselected"}
 
 
@@ -239,6 +239,6 @@ def test_variants_of_a_store_come_from_a_fixture(pytester: pytest.Pytester, run:
 def test_clauses_about_files_are_not_applicable_to_memory(pytester: pytest.Pytester, run: Run) -> None:
     in_memory = "    medium = 'memory'\n    stores = {}\n    def open(self, home):\n"
     write_suite(pytester, suite=in_memory + "        return self.stores.setdefault(home, MemoryPausedStore()).handle()")
-    result = run("-m", "not wfstate(fault='input') and not wfstate(fault='race')")
+    result = run("-m", "not wfstate(fault='input') and not wfstate(fault='race')", "-k", "not random")
     assert "failed" not in result.parseoutcomes()
-    result.stdout.fnmatch_lines(["wfstate: TestStore: core */*, safe */*, hardened */*; * not applicable"])
+    result.stdout.fnmatch_lines(["wfstate: TestStore: core */*, safe */*, hardened */*; * not applicable*"])

@@ -13,7 +13,7 @@ import xml.etree.ElementTree
 import pytest
 
 from tests.plugin.bank import BROKEN, CARELESS, SOUND, UNMEASURED, replay_id
-from tests.plugin.conftest import OTHERS, Run
+from tests.plugin.conftest import ALONE, WITH_XDIST, Run
 
 pytestmark = pytest.mark.usefixtures("notes")
 
@@ -37,12 +37,11 @@ class TestSummary:
 
     def test_header_and_summary_are_the_same_under_xdist(self, pytester: pytest.Pytester) -> None:
         pytester.makepyfile(test_a=SOUND, test_b=BROKEN, test_c=UNMEASURED)
-        options = [option for option in OTHERS if option not in ("-p", "no:xdist")]
-        result = pytester.runpytest_subprocess("-n", "2", *(f"-p{option}" for option in options))
+        result = pytester.runpytest_subprocess("-n2", "--wfstate-profile=quick", *WITH_XDIST)
         result.assert_outcomes(passed=1, failed=2)
         result.stdout.fnmatch_lines(
             [
-                "wfstate: backends memory, file; profile default; model posix",
+                "wfstate: backends memory, file; profile quick; model posix",
                 "wfstate: 3 workloads, * disks, 1 violation, 1 not measured, * disks/s",
             ]
         )
@@ -199,7 +198,7 @@ class TestLiveLine:
         """Return what a run writes to a terminal."""
         ours, theirs = pty.openpty()
         environment = {**os.environ, "COLUMNS": "120", "TERM": "xterm"}
-        command = [sys.executable, "-m", "pytest", *OTHERS, *options]
+        command = [sys.executable, "-m", "pytest", *ALONE, *options]
         child = subprocess.Popen(command, stdout=theirs, stderr=theirs, cwd=pytester.path, env=environment)
         os.close(theirs)
         written = b""
@@ -214,7 +213,7 @@ class TestLiveLine:
 
     def test_is_shown_on_a_terminal_when_it_takes_long_and_leaves_no_trace(self, pytester: pytest.Pytester) -> None:
         pytester.makepyfile(LONG)
-        written = self.on_a_terminal(pytester, "-v")
+        written = self.on_a_terminal(pytester, "-v", "--wfstate-profile=quick")
         lines = re.findall(r"\rwfstate: ([\d,]+) disks checked, [\d,]+ combinations, \d+ s", written)
         assert len(lines) > 4
         assert lines[:2] == ["64", "128"]

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from tests.plugin.conftest import WITH_XDIST
+
 
 def test_stores_work_under_xdist(pytester: pytest.Pytester) -> None:
     pytester.makepyfile(
@@ -18,12 +20,12 @@ def test_stores_work_under_xdist(pytester: pytest.Pytester) -> None:
             assert paused_store.claim("run-1") is not None
         """
     )
-    result = pytester.runpytest_subprocess("-n", "2", "-p", "no:asyncio", "-p", "no:anyio")
+    result = pytester.runpytest_subprocess("-n", "2", *WITH_XDIST)
     result.assert_outcomes(passed=8)
 
 
 def test_a_wrong_option_is_reported_once(pytester: pytest.Pytester) -> None:
     pytester.makepyfile("def test_it(paused_store): pass")
-    result = pytester.runpytest_subprocess("-n", "2", "--wfstate-backends=redish", "-p", "no:asyncio", "-p", "no:anyio")
+    result = pytester.runpytest_subprocess("-n", "2", "--wfstate-backends=redish", *WITH_XDIST)
     assert result.ret == pytest.ExitCode.USAGE_ERROR
     assert result.stderr.str().count("unknown backend 'redish'") == 1

@@ -30,7 +30,7 @@ from pytest_wfstate import (
     WorkflowStep,
     WorkflowStepState,
 )
-from pytest_wfstate.contracts.records import Record
+from pytest_wfstate.contracts.records import MAX_DEPTH, Record
 
 FALSY: list[Any] = [None, False, 0, 0.0, "", [], {}]
 JSON_VALUES: list[Any] = [*FALSY, "Grüße 你好 🎉 \u2028\x7f\x00", {"": {"": []}}, [[], {}, None], 2**70, -1e-300, True]
@@ -235,6 +235,6 @@ NO_JSON = {
     "number as key": {1: "one"},
     "lone surrogate": "\ud800",
     "lone surrogate in a key": {"\udfff": 1},
-    "too deep": nested(101, None),
+    "too deep": nested(MAX_DEPTH + 1, None),
     "too long an integer": 10**4300,
 }

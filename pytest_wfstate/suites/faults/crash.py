@@ -54,8 +54,10 @@ def _fail_reads(self: Suite) -> None:
     context.need_files("its reads cannot be made to fail")
     write = self.contract.write
     scenario = Scenario(context.reads("a"), before=[write("a", 1), write("b", 2)])
-    for run in rehearsed(context, [CrashRun(context, scenario, context.crash_lab.ack)]):
-        context.crash_lab.errors(run.retrying_workload, run.check, setup=run.setup, errors=("EIO",))
+    lab = context.crash_lab
+    lab.divide(1)
+    for run in rehearsed(context, [CrashRun(context, scenario, lab.ack)]):
+        lab.errors(run.retrying_workload, run.check, setup=run.setup, errors=("EIO",))
 
 
 def _crash(context: ClauseContext, name: str, fault: Fault) -> None:

@@ -21,7 +21,6 @@ from pytest_wfstate.faults.crash.failing_gate import Reaction
 from pytest_wfstate.labs.crash import Disk
 from pytest_wfstate.oracle.history import Errored, Outcome, Refused, Returned
 from pytest_wfstate.oracle.judge import Judge, States
-from pytest_wfstate.oracle.model import ReferenceModel
 from pytest_wfstate.oracle.render import call_in_words
 from pytest_wfstate.oracle.values import memo_key
 from pytest_wfstate.suites.context import ClauseContext
@@ -83,7 +82,7 @@ class CrashRun:
         self._context = context
         self._contract = context.contract
         # Other clauses check the order of lists.
-        model = ReferenceModel(context.contract, context.suite.normalise, in_order=False)
+        model = context.new_model(in_order=False)
         self._judge = Judge(model, remembers=True)
         self._scenario = scenario
         self._calls = list(scenario.calls)

@@ -12,6 +12,7 @@ import pytest
 
 from pytest_wfstate.contracts.base import Contract
 from pytest_wfstate.faults.race.storm import Storm
+from pytest_wfstate.oracle.judge import Judge
 from pytest_wfstate.suites.clauses import NOT_APPLICABLE, Test, clause
 from pytest_wfstate.suites.context import ClauseContext
 from pytest_wfstate.suites.faults.race_run import RaceCase, RaceRole, RaceRun, race_cases, two_processes
@@ -73,7 +74,8 @@ def _against_each(name: str, changing: Sequence[str], promise: str, *, crash: bo
 def _race(context: ClauseContext, cases: Sequence[RaceCase], *, crash: bool = False) -> None:
     lab = context.race_lab
     chosen = cases[:1] if context.medium == "memory" and context.profile == "quick" else cases
-    runs = [RaceRun(context, case, lab.ack) for case in chosen]
+    judge = Judge(context.model)
+    runs = [RaceRun(context, judge, case, lab.ack) for case in chosen]
     lab.divide(len(runs))
     with contextlib.ExitStack() as stack:
 

@@ -23,7 +23,7 @@ from pytest_wfstate.faults.race.explorer import ClientDied
 from pytest_wfstate.faults.race.explorer import Outcome as Ended
 from pytest_wfstate.faults.race.schedule import steps_taken
 from pytest_wfstate.faults.race.storm import Storm, TimedCall
-from pytest_wfstate.oracle.history import Entry, Forgotten, NeverReturned, Outcome, Returned
+from pytest_wfstate.oracle.history import Entry, Errored, Forgotten, NeverReturned, Outcome, Returned
 from pytest_wfstate.oracle.judge import Judge
 from pytest_wfstate.oracle.render import call_in_words, result_in_words
 from pytest_wfstate.suites.context import ClauseContext
@@ -92,11 +92,11 @@ class MadeCalls(list[MadeCall]):
 class RaceRun:
     """A race on a store: `setup`, `clients` and `check` are for the race lab, `ack` is the lab's."""
 
-    def __init__(self, context: ClauseContext, case: RaceCase, ack: Callable[[MadeCall], None]) -> None:
+    def __init__(self, context: ClauseContext, judge: Judge, case: RaceCase, ack: Callable[[MadeCall], None]) -> None:
         self._ack = ack
         self._context = context
         self._contract = context.contract
-        self._judge = Judge(context.model)
+        self._judge = judge
         self._case = case
         self._reads: list[Call] = []
         self.clients = [self._client(calls) for calls in case.workers]
@@ -189,15 +189,19 @@ class RaceRun:
         entries = []
         for number, (calls, acked) in enumerate(zip(self._case.workers, ended.acked, strict=True)):
             result = ended.results[number]
-            if isinstance(result, BaseException) and not isinstance(result, ClientDied):
-                raise result
             results = Results((made.call, made.outcome) for made in acked)
             steps = [index for index, step in enumerate(ended.steps) if step.client == number]
             entries += [_entry(f"client {number + 1}", made, steps) for made in acked]
+            last = acked[-1].end if acked else 0
+            outcome: Outcome = NeverReturned()
+            if isinstance(result, BaseException) and not isinstance(result, ClientDied):
+                # A call may give up waiting for a worker that is stalled.
+                if len(acked) == len(calls) or not any(ended.steps[index].outlasts for index in steps[last:]):
+                    raise result
+                outcome = Errored(type(result).__name__)
             if len(acked) < len(calls):
-                last = acked[-1].end if acked else 0
-                died = MadeCall(results.resolve(calls[len(acked)]), NeverReturned(), last, len(steps))
-                entries.append(_entry(f"client {number + 1}", died, steps))
+                failed = MadeCall(results.resolve(calls[len(acked)]), outcome, last, len(steps))
+                entries.append(_entry(f"client {number + 1}", failed, steps))
         return entries
 
     def _reads_of(self, generated_ids: Sequence[str]) -> list[Call]:

@@ -16,6 +16,8 @@ import redis
 
 import pytest_wfstate
 from pytest_wfstate import Server
+from pytest_wfstate.cli.check import targets
+from pytest_wfstate.cli.clauses import all_clauses
 from pytest_wfstate.cli.main import main
 from pytest_wfstate.suites import SUITES
 from tests.unit.cli.conftest import cells
@@ -92,32 +94,30 @@ HOSTILE = {
 }
 
 
-@pytest.fixture
-def hostile(tmp_path: Path) -> Path:
-    """Make a project whose configuration breaks every other run."""
+def test_your_own_pytest_configuration_is_ignored_even_around_the_installed_package(tmp_path: Path) -> None:
+    """A project's virtual environment is often inside the project."""
     for name, content in HOSTILE.items():
         (tmp_path / name).write_text(content)
-    return tmp_path
-
-
-def test_your_own_pytest_configuration_is_ignored(hostile: Path) -> None:
-    result = run(hostile, *FEW, PYTEST_ADDOPTS="--no-such-option", PYTEST_PLUGINS="no_such_plugin")
+    packages = tmp_path / ".venv" / "site-packages"
+    shutil.copytree(Path(pytest_wfstate.__file__).parent, packages / "pytest_wfstate")
+    variables = {"PYTEST_ADDOPTS": "--no-such-option", "PYTEST_PLUGINS": "no_such_plugin"}
+    result = run(tmp_path, *FEW, **variables, PYTHONPATH=str(packages))
     assert result.returncode == 0, result.stdout + result.stderr
 
 
-def test_it_works_installed_below_such_a_project(hostile: Path) -> None:
-    """A project's virtual environment is often inside the project."""
-    packages = hostile / ".venv" / "site-packages"
-    ignored = shutil.ignore_patterns("__pycache__")
-    shutil.copytree(Path(pytest_wfstate.__file__).parent, packages / "pytest_wfstate", ignore=ignored)
-    result = run(hostile, *FEW, PYTHONPATH=str(packages))
-    assert result.returncode == 0, result.stdout + result.stderr
+@pytest.mark.parametrize("contract", [None, *SUITES])
+def test_without_a_target_the_file_stores_are_checked(tmp_path: Path, contract: str | None) -> None:
+    suites = {name: source.build() for name, source in targets([], contract, {}).items()}
+    assert list(suites) == [f"{name}.file" for name in SUITES if contract in (None, name)]
+    for name, suite in suites.items():
+        assert issubclass(suite, SUITES[name.partition(".")[0]])
+        assert type(suite().open(tmp_path / name)).__name__ == f"File{suite.__mro__[1].__name__[:-5]}Store"
 
 
 SHIPPED = {
-    "no target: all file stores": (
-        "-k 'load.missing or run.missing' --level core",
-        [f"{contract}.file  1/1  -  -  0  0  0  0" for contract in SUITES],
+    "several stores": (
+        "resume.file runs.memory -k 'load.missing or run.missing'",
+        ["resume.file  1/1  -  -  0  0  0  0", "runs.memory  1/1  -  -  0  0  0  0"],
     ),
     "a contract: its file store": ("--contract paused -k paused.save.load", ["paused.file  1/1  -  -  0  0  0  0"]),
     "clauses above the level are counted, and not those that are not applicable": (
@@ -177,12 +177,11 @@ def test_a_suite_keeps_its_own_settings(capsys: pytest.CaptureFixture[str]) -> N
 
 @pytest.mark.usefixtures("project")
 def test_clauses_that_are_not_offered_are_counted_with_the_reason(capsys: pytest.CaptureFixture[str]) -> None:
-    command = ["check", "mine:NoRemove", "--contract", "paused", "-k"]
-    assert main([*command, "paused.remove.paused or paused.save.load"]) == 0
+    chosen = "paused.remove.paused or paused.save.load"
+    assert main(["check", "mine:NoRemove", "--contract", "paused", "-k", chosen]) == 0
     _, row, _, note = capsys.readouterr().out.splitlines()
     assert cells(row) == ["mine:NoRemove", "1/2", "-", "-", "0", "1", "0", "0"]
     assert note == "mine:NoRemove: 1 skipped: not offered: NoRemove has no method remove"
-    assert main([*command, "paused.remove.paused"]) == 1, "nothing but skips is not a success"
 
 
 def test_an_unmeasured_clause_is_not_a_success(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -197,43 +196,55 @@ def test_an_unmeasured_clause_is_not_a_success(project: Path, capsys: pytest.Cap
 UNSYNCED = """
 import os
 
-from pytest_wfstate import FileResumeStore
+from pytest_wfstate import ResumePoint
 
-def factory(home):
-    return FileResumeStore(home, durability="process")
+class Store:
+    def __init__(self, home):
+        self.home = home
+
+    def save(self, point):
+        (self.home / "new").write_text(point.to_json())
+        os.replace(self.home / "new", self.home / point.run_id)
+
+    def load(self, run_id):
+        path = self.home / run_id
+        return ResumePoint.from_json(path.read_text(), path) if path.exists() else None
+
+    def delete(self, run_id):
+        (self.home / run_id).unlink(missing_ok=True)
 """
 
 
-def test_the_command_in_a_report_replays_the_violation(project: Path) -> None:
+def test_the_command_in_a_report_replays_the_violation(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (project / "mine.py").write_text(UNSYNCED)
-    command = ("check", "mine:factory", "--contract", "resume", "--profile", "quick")
-    first = run(project, *command, "-k", "resume.power")
-    printed = re.findall(r"Replay it:  (wfstate .*)", first.stdout)
+    command = ("check", "mine:Store", "--contract", "resume", "--profile", "quick")
+    assert main([*command, "-k", "resume.power"]) == 1
+    printed = re.findall(r"Replay it:  (wfstate .*)", capsys.readouterr().out)
     assert len(printed) > 1
     assert printed[0].startswith(f"wfstate {shlex.join(command)} -k resume.power.save --replay=posix-")
-    again = run(project, *shlex.split(printed[0])[1:])
-    assert again.returncode == 1
-    assert again.stdout.count("This is one disk, replayed.") == 1
-    assert re.findall(r"Replay it:  (wfstate .*)", again.stdout) == printed[:1]
+    assert main(shlex.split(printed[0])[1:]) == 1
+    again = capsys.readouterr().out
+    assert again.count("This is one disk, replayed.") == 1
+    assert re.findall(r"Replay it:  (wfstate .*)", again) == printed[:1]
 
 
-def test_a_replay_of_nothing_is_an_error(project: Path) -> None:
-    replay = "posix-1-0-83dea0de"
-    result = run(project, "check", "resume.file", "-k", "resume.save.load", f"--replay={replay}")
-    assert (result.returncode, result.stdout) == (2, "")
-    assert f"wfstate check: nothing was replayed. No clause that ran reached the exploration of --replay={replay}." in (
-        result.stderr
-    )
-    assert run(project, "check", "resume.file", "--replay=no").stderr.startswith(
-        "wfstate check: --replay: 'no' is not a replay id."
-    )
+def test_a_replay_of_nothing_is_an_error(capsys: pytest.CaptureFixture[str]) -> None:
+    option = "--replay=posix-1-0-83dea0de"
+    for arguments, error in (
+        ([*FEW, option], f"nothing was replayed. No clause that ran reached the exploration of {option}."),
+        ([*FEW, "--replay=no"], "--replay: 'no' is not a replay id."),
+    ):
+        assert main(arguments) == 2
+        printed = capsys.readouterr()
+        assert printed.out == ""
+        assert printed.err.startswith(f"wfstate check: {error}")
 
 
 @pytest.mark.usefixtures("project")
 def test_the_id_of_a_clause_selects_no_other(capsys: pytest.CaptureFixture[str]) -> None:
-    for keyword, safe in (("paused.ids.refused", "1/1"), ("paused.ids.refuse", "2/2")):
-        assert main(["check", "paused.file", "-k", keyword]) == 0
-        assert [row[1:4] for row in rows(capsys)] == [["-", safe, "-"]]
+    assert sum("paused.ids.refused" in clause.id for clause in all_clauses("paused")) == 2
+    assert main(["check", "paused.memory", "-k", "paused.ids.refused"]) == 0
+    assert [row[1:4] for row in rows(capsys)] == [["-", "1/1", "-"]]
 
 
 IN_MEMORY = "def factory(home): return stores.setdefault(home, MemoryPausedStore()).handle()"
@@ -281,7 +292,7 @@ def test_an_unusable_argument_is_an_error_in_three_parts(
 
 def test_progress_is_shown_on_a_terminal(tmp_path: Path) -> None:
     ours, theirs = pty.openpty()
-    command = [sys.executable, "-m", "pytest_wfstate", "check", "resume.file", "--level", "core"]
+    command = [sys.executable, "-m", "pytest_wfstate", *FEW]
     process = subprocess.Popen(command, cwd=tmp_path, stdout=theirs, stderr=subprocess.STDOUT)
     os.close(theirs)
     output = b""

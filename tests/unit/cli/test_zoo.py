@@ -20,8 +20,22 @@ REMOTE = KnownBadStore("x.remote", "x", "It forgets.", ("x.a.b",), Path, server=
 CLAUSES = [Clause(f"x.a.{name}", "core", "none", "It is.", f"test_a_{name}") for name in "bcde"]
 
 
-def test_a_store_is_shown_with_its_story_and_what_caught_it(capsys: pytest.CaptureFixture[str]) -> None:
-    store = next(each for each in KNOWN_BAD_STORES if each.name.startswith("resume.") and each.breaks)
+@pytest.fixture
+def store() -> KnownBadStore:
+    """A store that breaks clauses without a fault."""
+    return next(each for each in KNOWN_BAD_STORES if each.name == "resume.takes-any-id")
+
+
+@pytest.fixture
+def few_clauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Leave the clauses that explore nothing."""
+    few = [clause for clause in all_clauses("resume") if clause.fault not in ("kill", "power", "errors", "race")]
+    monkeypatch.setattr("pytest_wfstate.cli.zoo.all_clauses", lambda _: few)
+
+
+def test_a_store_is_shown_with_its_story_and_what_caught_it(
+    capsys: pytest.CaptureFixture[str], store: KnownBadStore
+) -> None:
     assert main(["zoo", store.name]) == 0
     name, *rest, last = capsys.readouterr().out.splitlines()
     text = " ".join(" ".join(rest).split())
@@ -31,8 +45,8 @@ def test_a_store_is_shown_with_its_story_and_what_caught_it(capsys: pytest.Captu
     assert re.fullmatch(r"(\d+) of \1 known-bad stores were caught by every clause that should catch them\.", last)
 
 
-def test_the_full_zoo_is_a_matrix(capsys: pytest.CaptureFixture[str]) -> None:
-    store = next(each for each in KNOWN_BAD_STORES if each.name.startswith("resume.") and each.breaks)
+@pytest.mark.usefixtures("few_clauses")
+def test_the_full_zoo_is_a_matrix(capsys: pytest.CaptureFixture[str], store: KnownBadStore) -> None:
     assert main(["zoo", "--full", store.name]) == 0
     out = capsys.readouterr().out
     (row,) = [line for line in out.splitlines() if line.startswith(store.name)]
@@ -55,14 +69,12 @@ def test_a_name_that_no_store_has_is_a_usage_error(
     )
 
 
+@pytest.mark.usefixtures("few_clauses")
 def test_a_store_that_breaks_other_clauses_than_it_names_fails_the_matrix(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, store: KnownBadStore
 ) -> None:
-    store = next(each for each in KNOWN_BAD_STORES if each.name == "resume.takes-any-id")
     wrong = dataclasses.replace(store, breaks=("resume.save.load", "resume.ids.refused"))
-    monkeypatch.setattr("pytest_wfstate.cli.zoo.KNOWN_BAD_STORES", [wrong])
-    quick = [clause for clause in all_clauses("resume") if clause.fault not in ("kill", "power", "errors", "race")]
-    monkeypatch.setattr("pytest_wfstate.cli.zoo.all_clauses", lambda _: quick)
+    monkeypatch.setattr("pytest_wfstate.zoo.KNOWN_BAD_STORES", [wrong])
     assert main(["zoo", "--full", "--contract", "resume"]) == 1
     *_, first, second = [line for line in capsys.readouterr().out.splitlines() if "no known-bad store" not in line]
     assert (first, second) == (

@@ -22,11 +22,11 @@ class RepeatsBlindly(SqlPausedStore):
         super().__init__(url, prefix=prefix)
         write = self._database.write
 
-        def again(*args: Any) -> Any:
+        def again(*args: Any, **kwargs: Any) -> Any:
             try:
-                return write(*args)
+                return write(*args, **kwargs)
             except LostConnection:
-                return write(*args)
+                return write(*args, **kwargs)
 
         self._database.__dict__["write"] = again
 

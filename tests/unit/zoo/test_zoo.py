@@ -16,7 +16,7 @@ from pytest_wfstate.zoo.suites import suite_of
 def _smaller_suite(store: KnownBadStore) -> type[Suite]:
     """Return a suite of the clauses that a store breaks and the core ones: collecting all of them is slow."""
     suite = suite_of(store, SUITES)
-    suite.random_shrinks = False  # only whether they fail matters here
+    suite.explains = False  # only whether they fail matters here
     others = [clause.test for clause in clauses(suite) if clause.level != "core" and clause.id not in store.breaks]
     for test in [*others, "test_suite_is_whole"]:
         setattr(suite, test, None)
