@@ -34,7 +34,6 @@ LIMIT, LIMIT_OF_CROWDS = 1.5, 2.0
 CHANGES, PART, ROUNDS = 10_000, 1_000, 3
 FEW, MANY, PICKED = 100, 100_000, 50
 BLOCKS, SAVES = 30, 20
-TASKS, LENGTH, TURNS = (10, 1_000), 60, 2_000
 
 
 class Row(NamedTuple):
@@ -96,29 +95,6 @@ def growths(home: Path) -> list[Row]:
         return lambda n: snapshots.save(samples.snapshot(f"run-{run}", 10_000 + n))
 
     return [growth("mark", marks), growth("upsert_step", steps), growth("save of a snapshot", saves)]
-
-
-class Turns:
-    """One handle that marks many tasks in turn, each with some marks already."""
-
-    def __init__(self, home: Path, tasks: int) -> None:
-        self._store = as_sync(FileEffectStore(home / f"turns-{tasks}", "process"))
-        self._tasks = tasks
-        self._marks = 0
-        timed([self.mark] * tasks * LENGTH)
-
-    def mark(self) -> None:
-        """Mark the next task."""
-        use = f"use-{self._marks:07}"
-        self._store.mark_step_complete(f"task-{self._marks % self._tasks}", use, samples.effect(use))
-        self._marks += 1
-
-
-def turns(home: Path) -> list[Row]:
-    """Compare marks of many tasks in turn with marks of a few. Whole turns, so that both compact equally often."""
-    few, many = (Turns(home, tasks) for tasks in TASKS)
-    blocks = [(timed([few.mark] * TURNS), timed([many.mark] * TURNS)) for _ in range(BLOCKS)]
-    return [Row("mark", *(statistics.median(column) for column in zip(*blocks, strict=True)))]
 
 
 class Crowd:
@@ -215,13 +191,6 @@ def main() -> int:
             f"last {PART:,}",
             grown,
         )
-        turned = turns(home)
-        table(
-            f"marks of several tasks in turn by one handle, without fsync, medians of {BLOCKS} blocks of {TURNS:,}",
-            f"{TASKS[0]} tasks",
-            f"{TASKS[1]:,}",
-            turned,
-        )
         crowded = crowds(home)
         table(
             f"one of several runs in the store, without fsync, medians of {BLOCKS} blocks of {PICKED}",
@@ -231,7 +200,7 @@ def main() -> int:
         )
         saved = saves(home)
         table(f"with fsync, medians of {BLOCKS} blocks of {SAVES}", "bare", "store", saved)
-    return int(any(row.ratio > row.limit for row in [*grown, *turned, *crowded, *saved]))
+    return int(any(row.ratio > row.limit for row in [*grown, *crowded, *saved]))
 
 
 if __name__ == "__main__":

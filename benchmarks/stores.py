@@ -4,7 +4,8 @@
 
 DIR should be on a real disk. File stores that grow large do not fsync (see file_stores.py). A URL is that of a
 PostgreSQL or Redis server, where nothing is left behind; without one, servers found on this machine are started.
---quick makes a tenth of the changes and runs. Exits 1 if a ratio is above its limit.
+--quick makes a tenth of the changes and runs. Exits 1 if a ratio is above its limit, or NOT_MEASURED because something
+is missing: `pip install -e '.[bench]'` brings all of it.
 """
 
 from __future__ import annotations
@@ -13,7 +14,6 @@ import argparse
 import asyncio
 import dataclasses
 import functools
-import importlib.util
 import inspect
 import itertools
 import statistics
@@ -21,7 +21,7 @@ import sys
 import tempfile
 import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -36,8 +36,9 @@ from pytest_wfstate.faults.servers.redis import RedisServer
 LIMIT_OF_GROWTH, LIMIT_OF_CROWDS, LIMIT_OF_PEERS = 1.5, 2.0, 1.0
 CALLS, ROUNDS, BLOCKS, PICKED = 200, 3, 15, 50
 UNCOUNTED, PAIRS, RUNS = 1_000, 2_000, 5
-WORKERS, PARALLEL_CALLS, PARALLEL_ROUNDS = 16, 100, 9
+WORKERS, PARALLEL_CALLS, PARALLEL_ROUNDS = 16, 50, 20
 FEW = 100
+FEW_TASKS, MANY_TASKS, LENGTH, TURNS = 10, 1_000, 60, 1_000
 CONTRACTS = ("EffectStore", "PausedStore", "ResumeStore", "SnapshotStore", "RunStore")
 
 
@@ -55,6 +56,10 @@ class Backend:
     def growing(self) -> Backend:
         """Return the backend for stores that grow large."""
         return Backend(self.name, self.grown or self.open)
+
+
+class NotMeasured(Exception):
+    """A comparison needs something that is not there."""
 
 
 class Row(NamedTuple):
@@ -189,6 +194,38 @@ GROWING: list[tuple[str, str, str, Callable[[int], tuple[Any, ...]]]] = [
 ]
 
 
+class Turns:
+    """A store that marks many tasks in turn, each with some marks already."""
+
+    def __init__(self, backend: Backend, tasks: int) -> None:
+        self.store = backend.open("EffectStore", f"turns{uuid.uuid4().hex[:8]}")
+        self._call = blocking(self.store, "mark_step_complete")
+        self._tasks, self._marks, save = tasks, itertools.count(), blocking(self.store, "save_checkpoint")
+        done = [f"before-{n:03}" for n in range(LENGTH)]
+        log = [samples.effect(use) for use in done]
+        for n in range(tasks):
+            task = samples.checkpoint(
+                f"task-{n}", step_index=LENGTH, completed_tool_ids=set(done), side_effects_log=log
+            )
+            save(task)
+
+    def mark(self, _: int) -> None:
+        """Mark the next task."""
+        n = next(self._marks)
+        use = f"use-{n:07}"
+        self._call(f"task-{n % self._tasks}", use, samples.effect(use))
+
+
+def turns(backend: Backend, blocks: int) -> Row:
+    """Compare marks of many tasks in turn with marks of a few, alternating. The first block does not count."""
+    few, many = Turns(backend, FEW_TASKS), Turns(backend, MANY_TASKS)
+    times = [(timed(few.mark, range(TURNS)), timed(many.mark, range(TURNS))) for _ in range(1 + blocks)]
+    base, ours = (statistics.median(column) for column in zip(*times[1:], strict=True))
+    finish(few.store)
+    finish(many.store)
+    return Row(f"{backend.name}: mark", base, ours, LIMIT_OF_GROWTH)
+
+
 class Crowd:
     """Stores with many runs, and a few of them to query, spread evenly."""
 
@@ -232,15 +269,48 @@ def crowds(backend: Backend, many: int) -> list[Row]:
 def against_langgraph(home: Path) -> list[Row]:
     """Compare saving a snapshot in SQLite with langgraph's savers on the same values.
 
-    Each builds its record and saves it. Calls alternate, because the speed of a disk varies. The first rounds do not
-    count: they create tables and grow the logs. Our store is async: it is compared with their async saver as it is, and
-    with their blocking saver without its thread.
+    Each builds its record and saves it. Calls alternate, because the speed of a disk varies, and so does who is first.
+    The first rounds do not count: they create tables and grow the logs. Our store is async: it is compared with their
+    async saver as it is, and with their blocking saver without its thread.
+
+    Raises:
+        NotMeasured: their savers are not installed.
+
     """
-    if importlib.util.find_spec("langgraph") is None:
-        print("\nlanggraph-checkpoint-sqlite is not installed: skipping the comparison")
-        return []
+    try:
+        from langgraph.checkpoint.sqlite import SqliteSaver
+        from langgraph.checkpoint.sqlite.aio import AsyncSqliteSaver
+    except ModuleNotFoundError as missing:
+        raise NotMeasured(f"{missing.name} is not installed: pip install langgraph-checkpoint-sqlite") from None
+
+    async def against_async_saver(run: int) -> Row:
+        async with (
+            AsyncSqliteSaver.from_conn_string(str(home / f"async-peer-{run}.db")) as peer,
+            pytest_wfstate.SqlSnapshotStore(f"sqlite:///{home}/async-ours-{run}.db") as store,
+        ):
+            return await _compared(
+                f"run {run}: save, langgraph's aput",
+                lambda n: peer.aput(*_checkpoint(n)),
+                lambda n: store.save(samples.snapshot("a", n)),
+            )
+
+    async def against_saver(run: int) -> Row:
+        with SqliteSaver.from_conn_string(str(home / f"peer-{run}.db")) as peer:
+            store = pytest_wfstate.SqlSnapshotStore(f"sqlite:///{home}/ours-{run}.db")
+            save_blocking = blocking(store, "save")
+
+            async def put(n: int) -> None:
+                peer.put(*_checkpoint(n))
+
+            async def save(n: int) -> None:
+                save_blocking(samples.snapshot("a", n))
+
+            row = await _compared(f"run {run}: save without thread, put", put, save)
+            store.close()
+            return row
+
     runs = range(1, RUNS + 1)
-    return [row for run in runs for row in (asyncio.run(_against_async_saver(home, run)), _against_saver(home, run))]
+    return [asyncio.run(against(run)) for run in runs for against in (against_async_saver, against_saver)]
 
 
 def _checkpoint(n: int) -> tuple[Any, ...]:
@@ -251,53 +321,37 @@ def _checkpoint(n: int) -> tuple[Any, ...]:
     return config, {**empty_checkpoint(), "channel_values": values}, {"source": "loop", "step": n}, {}
 
 
-async def _against_async_saver(home: Path, run: int) -> Row:
-    from langgraph.checkpoint.sqlite.aio import AsyncSqliteSaver
-
+async def _compared(
+    what: str, theirs: Callable[[int], Awaitable[object]], ours: Callable[[int], Awaitable[object]]
+) -> Row:
     pairs = []
-    async with (
-        AsyncSqliteSaver.from_conn_string(str(home / f"async-peer-{run}.db")) as peer,
-        pytest_wfstate.SqlSnapshotStore(f"sqlite:///{home}/async-ours-{run}.db") as store,
-    ):
-        for n in range(UNCOUNTED + PAIRS):
+    for n in range(UNCOUNTED + PAIRS):
+        took = {}
+        for call in (theirs, ours) if n % 2 else (ours, theirs):
             start = time.perf_counter()
-            await peer.aput(*_checkpoint(n))
-            between = time.perf_counter()
-            await store.save(samples.snapshot("a", n))
-            pairs.append((between - start, time.perf_counter() - between))
-    return _compared(f"run {run}: save, langgraph's aput", pairs)
-
-
-def _against_saver(home: Path, run: int) -> Row:
-    from langgraph.checkpoint.sqlite import SqliteSaver
-
-    pairs = []
-    with (
-        SqliteSaver.from_conn_string(str(home / f"peer-{run}.db")) as peer,
-        pytest_wfstate.SqlSnapshotStore(f"sqlite:///{home}/ours-{run}.db") as store,
-    ):
-        save = blocking(store, "save")
-        for n in range(UNCOUNTED + PAIRS):
-            start = time.perf_counter()
-            peer.put(*_checkpoint(n))
-            between = time.perf_counter()
-            save(samples.snapshot("a", n))
-            pairs.append((between - start, time.perf_counter() - between))
-    return _compared(f"run {run}: save without thread, put", pairs)
+            await call(n)
+            took[call] = time.perf_counter() - start
+        pairs.append((took[theirs], took[ours]))
+    base, own = (statistics.median(column) * 1e6 for column in zip(*pairs[UNCOUNTED:], strict=True))
+    return Row(what, base, own, LIMIT_OF_PEERS)
 
 
 def against_langgraph_in_postgres(backend: Backend) -> list[Row]:
     """Compare saving snapshots by several threads with langgraph's saver, in the same server.
 
-    Each thread has a saver of its own, because a saver has one lock for all its calls. Rounds alternate, and the first
-    does not count.
+    Each thread has a saver of its own, because a saver has one lock for all its calls. Rounds alternate, and so does
+    who is first. The first round does not count.
+
+    Raises:
+        NotMeasured: their saver is not installed.
+
     """
-    if importlib.util.find_spec("langgraph") is None or importlib.util.find_spec("psycopg_pool") is None:
-        print("\nlanggraph-checkpoint-postgres is not installed: skipping the comparison")
-        return []
-    import psycopg
-    from langgraph.checkpoint.postgres import PostgresSaver
-    from psycopg.rows import dict_row
+    try:
+        import psycopg
+        from langgraph.checkpoint.postgres import PostgresSaver
+        from psycopg.rows import dict_row
+    except ModuleNotFoundError as missing:
+        raise NotMeasured(f"{missing.name} is not installed: pip install langgraph-checkpoint-postgres") from None
 
     with ExitStack() as ends:
         schema = f"bench{uuid.uuid4().hex[:8]}"
@@ -313,18 +367,22 @@ def against_langgraph_in_postgres(backend: Backend) -> list[Row]:
         savers[0].setup()
         store = backend.open("SnapshotStore", f"peer{uuid.uuid4().hex[:8]}")
         ends.callback(finish, store)
-        save, step = blocking(store, "save"), itertools.count()
+        save_blocking, step = blocking(store, "save"), itertools.count()
 
         def put(worker: int) -> None:
             config, *checkpoint = _checkpoint(next(step))
             config["configurable"]["thread_id"] = f"run-{worker}"
             savers[worker].put(config, *checkpoint)
 
-        pairs = [
-            (_by_threads(put), _by_threads(lambda worker: save(samples.snapshot(f"run-{worker}", next(step)))))
-            for _ in range(1 + PARALLEL_ROUNDS)
-        ]
-    base, ours = (statistics.median(column) for column in zip(*pairs[1:], strict=True))
+        def save(worker: int) -> None:
+            save_blocking(samples.snapshot(f"run-{worker}", next(step)))
+
+        rounds = []
+        for n in range(1 + PARALLEL_ROUNDS):
+            order = (put, save) if n % 2 else (save, put)
+            took = {call: _by_threads(call) for call in order}
+            rounds.append((took[put], took[save]))
+    base, ours = (statistics.median(column) for column in zip(*rounds[1:], strict=True))
     return [Row(f"{WORKERS} threads: save, langgraph's put", base, ours, LIMIT_OF_PEERS)]
 
 
@@ -341,16 +399,17 @@ def _by_threads(call: Callable[[int], Any]) -> float:
         return (time.perf_counter() - start) / (WORKERS * PARALLEL_CALLS) * 1e6
 
 
-def _compared(what: str, pairs: list[tuple[float, float]]) -> Row:
-    base, ours = (statistics.median(column) * 1e6 for column in zip(*pairs[UNCOUNTED:], strict=True))
-    return Row(what, base, ours, LIMIT_OF_PEERS)
-
-
-def table(title: str, base: str, ours: str, rows: list[Row]) -> None:
-    """Print a comparison."""
+def table(title: str, base: str, ours: str, measure: Callable[[], list[Row]]) -> bool:
+    """Measure and print a comparison. Return whether all of it is within its limits."""
+    try:
+        rows = measure()
+    except NotMeasured as missing:
+        print(f"\n{title}\nNOT_MEASURED: {missing}")
+        return False
     print(f"\n{title}\n{'microseconds per call':<34} {base:>9} {ours:>9} {'ratio':>7}")
     for row in rows:
         print(row)
+    return all(row.ratio <= row.limit for row in rows)
 
 
 @contextmanager
@@ -399,21 +458,43 @@ def main() -> int:
     parser.add_argument("--url", action="append", default=[], help="a PostgreSQL or Redis server")
     parser.add_argument("--quick", action="store_true", help="a tenth of the changes and runs")
     given = parser.parse_args()
-    changes, many = (1_000, 10_000) if given.quick else (10_000, 100_000)
+    changes, many, blocks = (1_000, 10_000, 3) if given.quick else (10_000, 100_000, BLOCKS)
     with tempfile.TemporaryDirectory(dir=given.home) as folder, opened(Path(folder), given.url) as backends:
         print_speeds(backends)
-        rows = [row for backend in backends for row in growths(backend.growing(), changes)]
-        table(f"{changes:,} changes of one run, best of {ROUNDS}", "first 10%", "last 10%", rows)
-        crowded = [row for backend in backends for row in crowds(backend.growing(), many)]
-        table(f"one of several runs in the store, medians of {BLOCKS}", f"{FEW:,} runs", f"{many:,}", crowded)
-        peers = against_langgraph(Path(folder))
-        if peers:
-            table(f"SQLite, medians of {PAIRS:,} pairs", "langgraph", "ours", peers)
-        servers = [backend for backend in backends if backend.name == "postgres"]
-        parallel = [row for backend in servers for row in against_langgraph_in_postgres(backend)]
-        if parallel:
-            table(f"PostgreSQL, medians of {PARALLEL_ROUNDS} rounds", "langgraph", "ours", parallel)
-    return int(any(row.ratio > row.limit for row in [*rows, *crowded, *peers, *parallel]))
+        growing = [backend.growing() for backend in backends]
+        servers = {name: [each for each in backends if each.url.startswith(name)] for name in ("postgres", "redis")}
+
+        def in_postgres() -> list[Row]:
+            if not servers["postgres"]:
+                raise NotMeasured("there is no PostgreSQL server, see above")
+            return [row for backend in servers["postgres"] for row in against_langgraph_in_postgres(backend)]
+
+        results = [
+            table(
+                f"{changes:,} changes of one run, best of {ROUNDS}",
+                "first 10%",
+                "last 10%",
+                lambda: [row for backend in growing for row in growths(backend, changes)],
+            ),
+            table(
+                f"marks of several tasks in turn, medians of {blocks} blocks of {TURNS:,}",
+                f"{FEW_TASKS} tasks",
+                f"{MANY_TASKS:,}",
+                lambda: [turns(backend, blocks) for backend in growing],
+            ),
+            table(
+                f"one of several runs in the store, medians of {BLOCKS}",
+                f"{FEW:,} runs",
+                f"{many:,}",
+                lambda: [row for backend in growing for row in crowds(backend, many)],
+            ),
+            table(f"SQLite, medians of {PAIRS:,} pairs", "langgraph", "ours", lambda: against_langgraph(Path(folder))),
+            table(f"PostgreSQL, medians of {PARALLEL_ROUNDS} rounds", "langgraph", "ours", in_postgres),
+        ]
+    for name in (name for name, found in servers.items() if not found):
+        results.append(False)
+        print(f"\nNOT_MEASURED: {name}: give its --url, or pip install -e '.[bench]' to have a server started")
+    return int(not all(results))
 
 
 if __name__ == "__main__":
