@@ -100,6 +100,17 @@ class TestTime:
 
         assert results(explored(list, patient, preemptions=0)) == {(len(CLOCKS),)}
 
+    def test_a_client_made_after_an_earlier_race_can_poll_a_clock_that_it_holds(self) -> None:
+        results(explored(list, lambda _: None, preemptions=0))  # the heap is known from here on
+
+        def patient(shared: list[str], clock: Callable[[], float] = time.monotonic) -> bool:
+            end = clock() + 30
+            while not shared and clock() < end:
+                time.sleep(0.5)
+            return clock() >= end
+
+        assert results(explored(list, patient, preemptions=0)) == {(True,)}
+
     @pytest.mark.parametrize("by", ["line", "opcode"])
     @pytest.mark.parametrize(
         ("pause", "expected"),
