@@ -36,20 +36,20 @@ def plain_json(value: Any) -> Any:
 
 
 def _plain(value: Any, room: int) -> Any:
-    if value is None or isinstance(value, bool):
-        return value
     if isinstance(value, str):
         return _plain_text(value)
+    if isinstance(value, (list, tuple, dict)):
+        if room == 0:
+            raise ValueError(f"the value is nested more than {MAX_DEPTH} levels deep, or contains itself. Flatten it")
+        if isinstance(value, dict):
+            return {_plain_key(key): _plain(item, room - 1) for key, item in value.items()}
+        return [_plain(item, room - 1) for item in value]
+    if value is None or isinstance(value, bool):
+        return value
     if isinstance(value, int):
         return _plain_int(int(value))
     if isinstance(value, float):
         return _finite(float(value))
-    if isinstance(value, (list, tuple, dict)) and room == 0:
-        raise ValueError(f"the value is nested more than {MAX_DEPTH} levels deep, or contains itself. Flatten it")
-    if isinstance(value, (list, tuple)):
-        return [_plain(item, room - 1) for item in value]
-    if isinstance(value, dict):
-        return {_plain_key(key): _plain(item, room - 1) for key, item in value.items()}
     raise ValueError(
         f"{value!r} of type {type(value).__name__} has no JSON equivalent. "
         "Convert it to None, bool, int, float, str, list or dict"

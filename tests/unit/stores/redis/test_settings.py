@@ -11,9 +11,16 @@ from redis.sentinel import Sentinel
 
 from pytest_wfstate import LostConnection, NotDurable, RedisPausedStore, Server, samples
 from pytest_wfstate.faults.servers.redis import RedisServer
+from pytest_wfstate.stores.redis.settings import _ASKED
 from tests.unit.stores.redis.scripts import direct
 
 KEEPS_NOTHING = r"at 127.* keeps nothing on disk.* Its setting .* Set appendonly to 'yes'"
+
+
+@pytest.fixture(autouse=True)
+def _unasked() -> None:
+    """Forget which addresses were asked: another test's server may have had the same."""
+    _ASKED.clear()
 
 
 @pytest.mark.parametrize("redis_server", ["volatile"], indirect=True)
