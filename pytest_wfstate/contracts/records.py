@@ -57,6 +57,8 @@ def _plain(value: Any, room: int) -> Any:
 
 
 def _plain_text(value: str) -> str:
+    if type(value) is str and value.isascii():
+        return value
     try:
         value.encode()
     except UnicodeEncodeError:

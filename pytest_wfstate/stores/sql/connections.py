@@ -47,6 +47,7 @@ class Connections:
             LostConnection: the database cannot be reached.
 
         """
+        self.dialect.before_connecting()
         try:
             return self._connect()
         except self.engine.dialect.loaded_dbapi.Error as error:

@@ -47,6 +47,9 @@ class Dialect(Protocol):
     def enter(self, call: Call, *, writes: bool) -> None:
         """Wait until a call may use the database, as far as other calls of this process are concerned."""
 
+    def before_connecting(self) -> None:
+        """Check that the database has not changed its place since the last call."""
+
     def accepts(self, pooled: PoolProxiedConnection) -> bool:
         """Whether a connection leads to the database that is there now. If not, it is replaced."""
 

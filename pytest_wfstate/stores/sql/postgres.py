@@ -89,6 +89,9 @@ class Postgres:
     def enter(self, call: Call, *, writes: bool) -> None:
         """Do nothing: the server sees to it that calls do not get in each other's way."""
 
+    def before_connecting(self) -> None:
+        """Do nothing: the server would not create another database."""
+
     def accepts(self, pooled: PoolProxiedConnection) -> bool:  # noqa: ARG002
         return True
 

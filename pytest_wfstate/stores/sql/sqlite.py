@@ -92,7 +92,9 @@ class Sqlite:
         if writes and not self._writers.enter(call, self._longest_wait):
             raise self._locked()
         forks.enter(call)
-        self._file.check()  # before SQLite would create another one
+
+    def before_connecting(self) -> None:
+        self._file.check_before()  # SQLite would create another one
 
     def accepts(self, pooled: PoolProxiedConnection) -> bool:
         return self._file.has(pooled.info)
@@ -117,6 +119,8 @@ class Sqlite:
         self._file.note_log(transaction.pooled.info)
         if writes:
             self._file.check_change(transaction.pooled.info)
+        else:
+            self._file.check_read()
 
     def restore(self, transaction: Transaction) -> None:
         if _BEGINS in transaction.pooled.info:

@@ -7,9 +7,11 @@ a change is acknowledged only if the files are still there afterwards.
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import stat
+import weakref
 from collections.abc import MutableMapping
 from pathlib import Path
 from typing import Any
@@ -27,7 +29,7 @@ Info = MutableMapping[Any, Any]
 """What is noted about a connection, as long as it is open."""
 
 _FILE = "wfstate file"  # in the info of a connection: the file that it has open
-_LOG = "wfstate log"  # its write-ahead log: its path, and the file
+_LOG = "wfstate log"  # its write-ahead log, an _OpenLog
 _NONE: FileId = (-1, -1)
 _BESIDE = ("-journal", "-wal", "-shm")
 
@@ -75,8 +77,8 @@ class SqliteFile:
         for suffix in _BESIDE:
             _is_safe(real + suffix, _status(real + suffix, follow_symlinks=False))
 
-    def check(self) -> None:
-        """Check that the file is still the one that this handle has used so far, if it has used one.
+    def check_before(self) -> None:
+        """Check, before a connection is made, that the file is still the one that was used so far, if one was.
 
         Raises:
             LostConnection: it is not.
@@ -84,7 +86,17 @@ class SqliteFile:
         """
         if self._opened is None:
             self._before = _id(self._name)
-        elif self._found() != self._opened:
+        else:
+            self.check_read()
+
+    def check_read(self) -> None:
+        """Check, after something was read, that the file is still the one that this handle has used so far.
+
+        Raises:
+            LostConnection: it is not.
+
+        """
+        if self._found() != self._opened:
             raise self._lost("was replaced by another file")
 
     def has(self, connection: Info) -> bool:
@@ -117,17 +129,15 @@ class SqliteFile:
         """
         if _id(self._name) != connection[_FILE]:
             raise self._stale(f"the database file {self.path}")
-        path, log = connection.get(_LOG, ("", None))
-        if _id(path) != log:
-            raise self._stale(f"the write-ahead log {path}")
+        log = connection.get(_LOG)
+        if log is not None and not log.is_there():
+            raise self._stale(f"the write-ahead log {log.path}")
 
     def note_log(self, connection: Info) -> None:
         """Note which log a connection has open, once it has opened one."""
         if _LOG not in connection:
-            path = f"{os.path.realpath(self._name)}-wal"
-            log = _id(path)
-            if log is not None:
-                connection[_LOG] = path, log
+            with contextlib.suppress(FileNotFoundError):
+                connection[_LOG] = _OpenLog(f"{os.path.realpath(self._name)}-wal")
 
     def forget(self) -> None:
         """Accept whatever file is there next."""
@@ -148,9 +158,9 @@ class SqliteFile:
 
     def _stale(self, what: str) -> LostConnection:
         lost = LostConnection(
-            f"{what} was removed or replaced while a store made a change. The change is not in the database that is "
-            "there now, unless its old files are put back. Do so, or close the store, open it again, and check what "
-            "is there before you retry."
+            f"{what} was removed or replaced while a store had it open. The change that was just made is not in the "
+            "database that is there now, unless its old files are put back. Do so, or close the store, open it again, "
+            "and check what is there before you retry."
         )
         lost.__cause__ = OSError(errno.ESTALE, os.strerror(errno.ESTALE), str(self.path))
         return lost
@@ -175,6 +185,38 @@ class SqliteFile:
             os.fchmod(descriptor, self._mode)  # before anything is in it; open(2) applies the umask
         finally:
             os.close(descriptor)
+
+
+class _OpenLog:
+    """A write-ahead log that a connection has open.
+
+    On Linux, its path is that of a descriptor of ours, which is not asked for its times: since Linux 6.13, whoever asks
+    makes the next fsync flush them, too, which makes a commit a fifth slower. Opened with O_PATH, the descriptor can be
+    closed without releasing SQLite's locks.
+    """
+
+    __slots__ = ("__weakref__", "_link", "_opened", "path")
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        self._link: str | None = None
+        self._opened: FileId | None = None
+        if hasattr(os, "O_PATH"):
+            descriptor = os.open(path, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC)
+            weakref.finalize(self, os.close, descriptor)
+            self._link = f"/proc/self/fd/{descriptor}"
+        if not self.is_there():  # there is no /proc, or it shows other paths
+            self._link = None
+            self._opened = _id(path)
+
+    def is_there(self) -> bool:
+        """Whether its path still leads to it."""
+        if self._link is None:
+            return _id(self.path) == self._opened
+        try:
+            return os.readlink(self._link) == self.path
+        except OSError:
+            return False
 
 
 def watch(engine: Engine) -> None:

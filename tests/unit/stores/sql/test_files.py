@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import sqlite3
 import stat
@@ -161,8 +162,11 @@ def test_a_call_on_a_file_that_was_removed_is_refused_until_the_store_is_closed(
     store.save(POINT)
     for path in file_of(on_sqlite).parent.glob("state.db*"):
         path.unlink()
-    for _ in range(2):
-        with pytest.raises(LostConnection, match=r"state\.db was removed while a store had it open\. Nothing was"):
+    said = ["was removed while a store had it open. Nothing was changed"] * 2
+    if name != "load":  # noticed after the change; the connection is closed then, so the next call makes none
+        said[0] = "was removed or replaced while a store had it open. The change that was just made is not"
+    for what in said:
+        with pytest.raises(LostConnection, match=rf"state\.db {re.escape(what)}"):
             CALLS[name](store)
     store.close()
     assert store.load("a") is None
@@ -180,8 +184,11 @@ def test_a_call_on_a_file_that_was_replaced_is_refused_until_the_store_is_closed
     store = on_sqlite.open(SqlResumeStore)
     store.save(samples.resume_point("a", step=2))
     os.replace(file.with_name("backup.db"), file)
-    for _ in range(2):
-        with pytest.raises(LostConnection, match=r"state\.db was replaced by another file while a store had it open"):
+    said = ["was replaced by another file while a store had it open. Nothing was changed"] * 2
+    if name != "load":
+        said[0] = "was removed or replaced while a store had it open. The change that was just made is not"
+    for what in said:
+        with pytest.raises(LostConnection, match=rf"state\.db {re.escape(what)}"):
             CALLS[name](store)
     store.close()
     for name in ("state.db-wal", "state.db-shm"):
@@ -307,7 +314,7 @@ def test_a_change_is_not_acknowledged_if_its_file_or_log_is_lost_while_it_waits(
     run = SqliteTransaction.run
 
     def lost_meanwhile(transaction: Any, statements: Any) -> Any:
-        """Lose it between the check before a change and the change itself, as another program could."""
+        """Lose it just before a change, as another program could."""
         if any(text.startswith(("BEGIN", "INSERT", "DELETE", "UPDATE")) for text in texts(statements)):
             patch.undo()
             replace(file) if lost == "file" else file.with_name("state.db-wal").unlink()
@@ -316,10 +323,39 @@ def test_a_change_is_not_acknowledged_if_its_file_or_log_is_lost_while_it_waits(
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(SqliteTransaction, "run", lost_meanwhile)
         what = r"the database file .*state\.db" if lost == "file" else r"the write-ahead log .*state\.db-wal"
-        with pytest.raises(LostConnection, match=rf"^{what} was removed or replaced while a store made a change"):
+        with pytest.raises(
+            LostConnection, match=rf"^{what} was removed or replaced while a store had it open. The change"
+        ):
             change(store)
     store.close()
     engine.dispose()
+
+
+@pytest.mark.parametrize("has", ["O_PATH", "no O_PATH", "no /proc"])
+def test_a_lost_log_is_noticed_on_every_system(on_sqlite: Place, has: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    if has == "no O_PATH":
+        monkeypatch.delattr(os, "O_PATH")
+    elif has == "no /proc":
+        monkeypatch.setattr(os, "readlink", lambda path: os.stat(f"{path}/missing"))
+    with on_sqlite.open(SqlResumeStore) as store:
+        for _ in range(2):
+            store.save(POINT)
+        file_of(on_sqlite).with_name("state.db-wal").unlink()
+        with pytest.raises(LostConnection, match=r"write-ahead log .*state\.db-wal was removed or replaced"):
+            store.save(POINT)
+
+
+def test_a_store_that_is_closed_has_no_file_open(on_sqlite: Place) -> None:
+    with on_sqlite.open(SqlResumeStore) as store:
+        store.save(POINT)
+        assert descriptors(file_of(on_sqlite).parent)
+    assert descriptors(file_of(on_sqlite).parent) == []
+
+
+def descriptors(folder: Path) -> list[str]:
+    """Return what this process has open in a folder."""
+    links = [f"/proc/self/fd/{name}" for name in os.listdir("/proc/self/fd")]
+    return [target for link in links if (target := os.path.realpath(link)).startswith(f"{folder}/")]
 
 
 def texts(statements: Any) -> list[str]:
