@@ -118,7 +118,7 @@ class StoreTimeout(WfstateError, TimeoutError):
 
 
 class AdapterError(WfstateError, RuntimeError):
-    """`encode` or `decode` of a suite raised an error, so the store could not be judged."""
+    """`encode`, `decode` or `adapt` of a suite does not work, so the store could not be judged."""
 
 
 class CannotCompare(WfstateError, RuntimeError):

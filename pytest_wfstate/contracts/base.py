@@ -114,6 +114,10 @@ class Operation:
     """Whether it returns the id of a record that the store generates, which must be new."""
     in_storms: bool = True
     """Whether storms call it. They cannot pass what it returns to another call."""
+    returns_nothing: bool = False
+    """Whether the contract says nothing of what it returns: then a store may return anything."""
+    ordered: bool = True
+    """Whether the contract promises the order of a list that it returns."""
 
     def __call__(self, *args: Any) -> Call:
         """Return a call of this method."""
@@ -139,10 +143,19 @@ class Contract:
     """Returns the calls that show everything about these ids."""
     recovery: Call | None = None
     """The call that a worker makes first when it starts, if any."""
+    replaced: Callable[[Call], Sequence[Call]] | None = None
+    """Given a call that saves a record, the calls that show the record that it would replace. By default, those of
+    `reads` for its ids."""
 
     def __getitem__(self, name: str) -> Operation:
         """Return the operation with this name."""
         return next(operation for operation in self.operations if operation.name == name)
+
+    def reads_of(self, call: Call) -> list[Call]:
+        """Return calls that show what a call changes."""
+        keys = self[call.name].keys
+        ids = [id_ for id_ in (keys(*call.args) if keys else call.args) if isinstance(id_, str)]
+        return list(self.reads(ids or ["a"]))
 
     def observe(self, ids: Sequence[str]) -> list[Call]:
         """Return the calls that show everything, including what only a recovery reveals."""

@@ -7,16 +7,16 @@ import functools
 import inspect
 import os
 import threading
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator
 from typing import Any, NoReturn
 
 import pytest
 
-from pytest_wfstate.contracts.base import Call
+from pytest_wfstate.contracts.base import Call, Operation
 from pytest_wfstate.contracts.records import Record
 from pytest_wfstate.engine.alarm import Alarm, TimeIsUp
 from pytest_wfstate.errors import AdapterError, CannotCompare, StoreTimeout
-from pytest_wfstate.oracle.history import Outcome, Returned
+from pytest_wfstate.oracle.history import Outcome, Refused, Returned
 from pytest_wfstate.oracle.model import REFUSALS, refused
 from pytest_wfstate.oracle.render import call_in_words, short
 from pytest_wfstate.oracle.values import plain
@@ -38,20 +38,22 @@ class Driver:
         encode: Callable[[Any], Any] = lambda record: record,
         decode: Callable[[Any], Any] = lambda value: value,
         normalise: Callable[[Any], Any] = lambda record: record,
-        required: Iterable[str] = (),
+        operations: Iterable[Operation] = (),
+        refusals: tuple[type[Exception], ...] = (),
     ) -> None:
         self._alarm = Alarm(timeout)
         self._encode = encode
         self._decode = decode
         self.normalise = normalise
-        self._required = tuple(required)
+        self._operations = {operation.name: operation for operation in operations}
+        self._refusals = refusals
         self._offered: dict[Any, str | None] = {}
         self._runners: dict[tuple[int, int], asyncio.Runner] = {}
         self.refusal: BaseException | None = None
         """The error with which the store last refused a call."""
 
     def call(self, store: Any, call: Call) -> Any:
-        """Make a call and return its result, records decoded.
+        """Make a call and return its result, records decoded; None if the contract says nothing of it.
 
         Skips the test if the store does not offer the method, or not with these arguments.
         """
@@ -59,15 +61,19 @@ class Driver:
         args, named = call.split()
         function = functools.partial(getattr(store, call.name), *map(self._encoded, args), **named)
         try:
-            result = self.run(function, call.name)
+            result = self.run(functools.partial(_made, function), call.name)
         except NotImplementedError:
             self._not_offered(f"{type(store).__name__}.{call.name} raises NotImplementedError", call)
-        return self._decoded(result)
+        operation = self._operations.get(call.name)
+        return None if operation and operation.returns_nothing else self._decoded(result)
 
     def outcome(self, store: Any, call: Call) -> Outcome:
         """Make a call and return its outcome. An error that is not a refusal is raised."""
         try:
             result = self.call(store, call)
+        except self._refusals as error:
+            self.refusal = error
+            return Refused(type(error), declared=True)
         except REFUSALS as error:
             self.refusal = error
             return refused(error)
@@ -125,13 +131,30 @@ class Driver:
             self._not_offered(reason, call)
 
     def _not_offered(self, reason: str, call: Call) -> NoReturn:
-        if call.name in self._required:
+        required = [operation.name for operation in self._operations.values() if operation.required]
+        if call.name in required:
             pytest.fail(
-                f"{reason}. Every store must offer {' and '.join(self._required)}. "
+                f"{reason}. Every store must offer {' and '.join(required)}. "
                 "If yours names them differently, have open() return a wrapper with these names.",
                 pytrace=False,
             )
         pytest.skip(f"{NOT_OFFERED}: {reason}")
+
+
+def _made(function: Callable[[], Any]) -> Any:
+    """Make a call, and read what it returns to the end if that is an iterator."""
+    result = function()
+    if isinstance(result, Iterator):
+        return list(result)
+    return _read(result) if isinstance(result, AsyncIterator) or inspect.isawaitable(result) else result
+
+
+async def _read(result: Any) -> Any:
+    if inspect.isawaitable(result):
+        result = await result
+    if isinstance(result, AsyncIterator):
+        return [item async for item in result]
+    return list(result) if isinstance(result, Iterator) else result
 
 
 def _why_not_offered(store: Any, call: Call) -> str | None:

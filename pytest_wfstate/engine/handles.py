@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable
+import dataclasses
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from pytest_wfstate.contracts.base import Call
 from pytest_wfstate.engine.driver import Driver
+from pytest_wfstate.errors import AdapterError
 from pytest_wfstate.oracle.history import Outcome
 
 __tracebackhide__ = True
@@ -16,19 +18,66 @@ FIRST = "store"
 """The handle that calls go through unless a step names another."""
 
 
+@dataclasses.dataclass(frozen=True, slots=True)
+class OpenStore:
+    """A store that is open, and how to close it."""
+
+    store: Any
+    close: Callable[[], object]
+
+
+def open_store(
+    driver: Driver,
+    open_: Callable[[], Any],
+    close: Callable[[Any], Any],
+    *,
+    adapt: Callable[[Any], Any] = lambda store: store,
+    methods: Iterable[str] = (),
+) -> OpenStore:
+    """Open a store, and adapt it. What is opened may be a context manager that gives the store.
+
+    An object that has one of these methods is the store itself, whatever else it is.
+
+    Raises:
+        AdapterError: `adapt` gives nothing.
+    """
+    given = driver.run(open_, "open")
+    enter = None if any(hasattr(given, name) for name in methods) else _method(given, "__aenter__", "__enter__")
+    if enter is None:
+        return OpenStore(_adapted(driver, adapt, given), lambda: driver.run(lambda: close(given), "close"))
+    store = driver.run(enter, "open")
+    leave = _method(given, "__aexit__", "__exit__")
+    return OpenStore(
+        _adapted(driver, adapt, store), lambda: leave and driver.run(lambda: leave(None, None, None), "close")
+    )
+
+
+def _adapted(driver: Driver, adapt: Callable[[Any], Any], store: Any) -> Any:
+    if store is None:
+        return None
+    adapted = driver.run(lambda: adapt(store), "adapt")
+    if adapted is None:
+        raise AdapterError("adapt() of the suite returned None. It must return what the calls are to be made on.")
+    return adapted
+
+
+def _method(value: Any, *names: str) -> Callable[..., Any] | None:
+    """Return the first of these methods that a value's class has. Of an instance, `with` does not look at others."""
+    return next((getattr(value, name) for name in names if hasattr(type(value), name)), None)
+
+
 class Handles:
     """The open handles on a store at one home, each opened when it is first used."""
 
-    def __init__(self, open_: Callable[[], Any], close: Callable[[Any], None], driver: Driver) -> None:
+    def __init__(self, open_: Callable[[], OpenStore], driver: Driver) -> None:
         self._open = open_
-        self._close = close
         self.driver = driver
-        self._stores: dict[str, Any] = {}
+        self._stores: dict[str, OpenStore] = {}
 
     def __getitem__(self, handle: str) -> Any:
         if handle not in self._stores:
             self._stores[handle] = self._open()
-        return self._stores[handle]
+        return self._stores[handle].store
 
     def outcome(self, handle: str, call: Call) -> Outcome:
         """Make a call through a handle, and return its outcome."""
@@ -37,8 +86,8 @@ class Handles:
     def restart(self) -> None:
         """Close all handles; each is opened again when it is next used."""
         while self._stores:
-            _, store = self._stores.popitem()
-            self._close(store)
+            _, opened = self._stores.popitem()
+            opened.close()
 
     def __enter__(self) -> Handles:
         return self

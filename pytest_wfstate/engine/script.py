@@ -60,6 +60,8 @@ class ScriptRun:
         self.left_out: list[str] = []
         """Why calls were left out."""
         self.has_read = False
+        self.could_not_replace = False
+        """Whether a save was refused where there is a record, as the store does not support more."""
 
     def run(self, handles: Handles, steps: Iterable[Step | Later]) -> None:
         """Make all calls.
@@ -97,6 +99,8 @@ class ScriptRun:
         """
         error = handles.driver.refusal if isinstance(outcome, Refused) else None
         self.results.add(call, outcome)
+        if isinstance(outcome, Refused) and self.timeline.would_replace(call):
+            self.could_not_replace = True
         self.timeline.call(handle, call, outcome, lambda: f"the store said: {error_lines(error)[0]}" if error else "")
 
     def _make(self, handles: Handles, handle: str, call: Call) -> None:

@@ -6,6 +6,7 @@ import os
 import traceback
 from collections.abc import Mapping
 
+from pytest_wfstate.errors import Violation
 from pytest_wfstate.faults.folders import Content
 from pytest_wfstate.faults.source_lines import SourceLine, is_installed, is_users
 
@@ -22,6 +23,11 @@ def error_lines(error: BaseException) -> list[str]:
     """Return the message of an error, a few lines of it, and the line of the user's code that raised it."""
     text = [shortened(line) for line in "".join(traceback.format_exception_only(error)).strip().splitlines()]
     return [text[0] + at(_raised_at(error)), *text[1:12]]
+
+
+def failure_lines(error: BaseException) -> list[str]:
+    """Return what an error says: a violation all that it does, which is its own report."""
+    return str(error).splitlines() if isinstance(error, Violation) else error_lines(error)
 
 
 def error_name(error: BaseException) -> str:

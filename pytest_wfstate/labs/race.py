@@ -9,7 +9,7 @@ from typing import Any, get_args
 
 from pytest_wfstate.contracts.base import Contract
 from pytest_wfstate.engine.driver import Driver
-from pytest_wfstate.engine.handles import Handles, close
+from pytest_wfstate.engine.handles import Handles, close, open_store
 from pytest_wfstate.errors import InvalidSetting
 from pytest_wfstate.faults.disk.home import memory_home, need_real_disk
 from pytest_wfstate.faults.race.explorer import (
@@ -156,18 +156,17 @@ class Race(Lab):
         if calls is not None and calls < 1:
             raise ValueError(f"calls is {calls!r}. A storm needs at least one call.")
         need_real_disk()
-        with memory_home(unique_home()) as home, contextlib.closing(Driver(TIMEOUT)) as driver:
+        chosen = _contract(contract)
+        driver = Driver(TIMEOUT, operations=chosen.operations)
+        with memory_home(unique_home()) as home, contextlib.closing(driver):
 
             def handles() -> Handles:
-                return Handles(
-                    lambda: driver.run(lambda: open(home.path), "open"),
-                    lambda store: driver.run(lambda: close(store), "close"),
-                    driver,
-                )
+                names = [operation.name for operation in chosen.operations]
+                return Handles(lambda: open_store(driver, lambda: open(home.path), close, methods=names), driver)
 
             return self.run_storm(
                 handles,
-                _contract(contract),
+                chosen,
                 StormResult(processes, seed),
                 calls,
                 medium=medium,

@@ -99,7 +99,7 @@ class StormRun:
         kills: bool,
         timeout: float,
         server: KillableServer | None = None,
-        normalise: Callable[[Any], Any] = lambda record: record,
+        model: ReferenceModel | None = None,
     ) -> None:
         self._handles = handles
         self._contract = contract
@@ -109,7 +109,7 @@ class StormRun:
         self._disturb = self._kill_server if server else None
         self._timeout = timeout
         self._chance = random.Random(result.seed)
-        self._model = ReferenceModel(contract, normalise)
+        self._model = model or ReferenceModel(contract)
         self._rounds = Rounds(self._model)
         self._ids: list[str] = []
         """All ids of all rounds."""
@@ -291,7 +291,7 @@ class StormRun:
         with self._handles() as handles:
             for call, before in self._last.values():
                 after = _outcome(handles, "at the end", call)
-                if after is not None and not self._model.is_alike(before, after):
+                if after is not None and not self._model.is_alike(before, after, call.name):
                     raise Violation(
                         f"{call_in_words(call)} returned {outcome_in_words(before)} at the end of its round, but "
                         f"{outcome_in_words(after)} at the end of the storm. No call used that id in between."

@@ -16,9 +16,11 @@ class Returned:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Refused:
-    """The call was rejected: it had no effect. Two refusals are equal if their class is."""
+    """The call was rejected: it had no effect. Two refusals are alike if their class is, or one is `declared`."""
 
     error: type[BaseException]
+    declared: bool = False
+    """Whether the suite of a store declares that this error refuses a call, whatever the reference raises."""
 
     def __str__(self) -> str:
         return f"refused: {self.error.__name__}"

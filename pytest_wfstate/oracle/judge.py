@@ -147,6 +147,11 @@ class Timeline:
         """Add that the clock was moved."""
         self.lines.append(later_in_words(seconds))
 
+    def would_replace(self, call: Call) -> bool:
+        """Whether a call replaces a record, which the store does not support."""
+        entry = Entry("", call.name, call.args, 0, 0, Returned(None))
+        return any(self.model.would_replace(state, entry) for state in self.states)
+
     def shows(self, read: Call) -> bool:
         """Whether a read returns anything, in the first of the states."""
         expected = self.model.expected(self.states[0], Entry("", read.name, read.args, 0, 0, Returned(None)))

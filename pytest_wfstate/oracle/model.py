@@ -78,7 +78,8 @@ Transition = tuple[Outcome, ReferenceState]
 class ReferenceModel:
     """A contract's reference, as the checker needs it: for any call, the states that it can lead to.
 
-    Unless `in_order`, a returned list may be in any order. `trials` is for models of one contract to share.
+    Unless `in_order`, a returned list may be in any order. Unless it `replaces` records, a save may be refused where
+    there is one. `trials` is for models of one contract to share.
     """
 
     def __init__(
@@ -88,10 +89,12 @@ class ReferenceModel:
         generated: GeneratedValues | None = None,
         *,
         in_order: bool = True,
+        replaces: bool = True,
         trials: Counter[str] | None = None,
     ) -> None:
         self.contract = contract
         self._in_order = in_order
+        self._replaces = replaces
         self._normalise = normalise
         self._generated = generated or GeneratedValues()
         self._trials = Counter[str]() if trials is None else trials
@@ -116,7 +119,7 @@ class ReferenceModel:
     def explained(self, transitions: Iterable[Transition], entry: Entry) -> Iterator[ReferenceState]:
         """Yield where those transitions lead that have the outcome of a call, if it has any."""
         for outcome, after in transitions:
-            if not entry.has_result or self.is_alike(outcome, entry.outcome):
+            if not entry.has_result or self.is_alike(outcome, entry.outcome, entry.name):
                 yield after
 
     def transitions(self, state: ReferenceState, entry: Entry) -> Iterator[Transition]:
@@ -126,6 +129,8 @@ class ReferenceModel:
             return
         if self._trials[entry.name] < _TRIALS:
             self._need_independent_copies(state, entry)
+        if self.would_replace(state, entry):
+            yield Refused(Exception, declared=True), state
         seen = entry.returned_text
         for effect in self._effects(state, entry):
             self._generated.use(seen)
@@ -151,10 +156,29 @@ class ReferenceModel:
         """Whether a call returns an id that the store generates."""
         return self.contract[call.name].generates_id
 
-    def is_alike(self, expected: Outcome, seen: Outcome) -> bool:
-        """Whether an outcome is the expected one."""
+    def may_refuse(self, call: Call) -> bool:
+        """Whether a call is refused if there is a record already."""
+        return not self._replaces and call.name == self.contract.write("a", 1).name
+
+    def would_replace(self, state: ReferenceState, entry: Entry) -> bool:
+        """Whether a call replaces a record, which the store does not support."""
+        contract, call = self.contract, Call(entry.name, entry.args)
+        if not self.may_refuse(call):
+            return False
+        reads = contract.replaced(call) if contract.replaced else contract.reads_of(call)
+        handles, empty = state.copy(), self.start().copy()
+        return any(
+            not self.is_alike(self._outcome(empty, read), self._outcome(handles, read), read.name)
+            for read in self._entries(entry.client, reads)
+        )
+
+    def is_alike(self, expected: Outcome, seen: Outcome, name: str) -> bool:
+        """Whether an outcome of a method is the expected one."""
         if isinstance(expected, Returned) and isinstance(seen, Returned):
-            return alike(expected.value, seen.value, in_order=self._in_order)
+            in_order = self._in_order and self.contract[name].ordered
+            return alike(expected.value, seen.value, in_order=in_order)
+        if isinstance(expected, Refused) and isinstance(seen, Refused) and (expected.declared or seen.declared):
+            return True
         return expected == seen  # neither holds a value
 
     def _effects(self, state: ReferenceState, entry: Entry) -> list[PossibleEffect]:
@@ -178,7 +202,7 @@ class ReferenceModel:
         after = [self._outcome(dict(state.handles), read) for read in reads]
         shared = f"The reference {name} shares state with its copies: after {entry.name} was called on one of them"
         for call, one, other in zip([*reads, entry], [*before, first], [*after, second], strict=True):
-            if not self.is_alike(one, other):
+            if not self.is_alike(one, other, call.name):
                 args, on = ", ".join(map(repr, call.args)), "another copy" if call is entry else "the original"
                 raise CannotCompare(
                     f"{shared}, {call.name}({args}) on {on} {_ended(other)}, before {_ended(one)}. {_OWN}"
@@ -195,10 +219,11 @@ class ReferenceModel:
 
     def _reads_of(self, entry: Entry) -> list[Entry]:
         """Return calls that show what a call changes."""
-        keys = self.contract[entry.name].keys
-        ids = [id_ for id_ in (keys(*entry.args) if keys else entry.args) if isinstance(id_, str)]
-        reads = self.contract.reads(ids or ["a"])
-        return [Entry(entry.client, read.name, read.args, 0, 0, Forgotten()) for read in reads]
+        return self._entries(entry.client, self.contract.reads_of(Call(entry.name, entry.args)))
+
+    @staticmethod
+    def _entries(client: str, calls: Iterable[Call]) -> list[Entry]:
+        return [Entry(client, call.name, call.args, 0, 0, Forgotten()) for call in calls]
 
     def _outcome(self, handles: dict[str, Any], entry: Entry, effect: PossibleEffect | None = None) -> Outcome:
         handle = self._handle(handles, entry.client)
@@ -206,7 +231,7 @@ class ReferenceModel:
             value = _now(effect(handle) if effect else getattr(handle, entry.name)(*entry.args))
         except REFUSALS as error:
             return refused(error)
-        return Returned(plain(value, self._normalise))
+        return Returned(None if self.contract[entry.name].returns_nothing else plain(value, self._normalise))
 
     def _handle(self, handles: dict[str, Any], client: str) -> Any:
         if client not in handles:

@@ -8,9 +8,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Self
 
 from pytest_wfstate.report.terminal import counted, cut_off
-from pytest_wfstate.suites.clauses import LEVELS, NOT_APPLICABLE
+from pytest_wfstate.suites.clauses import LEVELS, NOT_APPLICABLE, NOT_SUPPORTED
 
-SKIPPED = ("not offered", NOT_APPLICABLE, "skipped")
+SKIPPED = ("not offered", NOT_SUPPORTED, NOT_APPLICABLE, "skipped")
 _KNOWN = {"known": "known to fail", "not seen": "known to fail but not seen to"}
 """Results of clauses that are known to fail, in words."""
 _HEAD = ("store", *LEVELS, "failed", "skipped", "not measured", "not asked")
@@ -79,8 +79,9 @@ class Row:
     not_asked: int = 0
 
     def level(self, level: str) -> str:
-        """Return `passed/asked`, or a dash if nothing was asked. A clause that is not applicable was not asked."""
-        asked = [item for item in self.items if item.level == level and item.result != NOT_APPLICABLE]
+        """Return `passed/asked`, or a dash if nothing was asked, as of what is not applicable or not supported."""
+        not_asked = (NOT_APPLICABLE, NOT_SUPPORTED)
+        asked = [item for item in self.items if item.level == level and item.result not in not_asked]
         return f"{sum(item.result == 'passed' for item in asked)}/{len(asked)}" if asked else "-"
 
     def count(self, *results: str) -> int:
@@ -94,7 +95,7 @@ class Row:
 
     def cells(self) -> tuple[str, ...]:
         """Return the cells of the row in the scorecard."""
-        skipped = self.count("not offered", "skipped")
+        skipped = self.count("not offered", NOT_SUPPORTED, "skipped")
         counts = (self.count("failed"), skipped, self.count("not measured"), self.not_asked)
         return (self.name, *map(self.level, LEVELS), *map(str, counts))
 
@@ -120,7 +121,7 @@ class Row:
 
     def notes(self) -> list[str]:
         """Return what the numbers do not show: why clauses were skipped, and what a pass did without."""
-        skipped = Counter(item.text for item in self.items if item.result in ("not offered", "skipped"))
+        skipped = Counter(item.text for item in self.items if item.result in ("not offered", NOT_SUPPORTED, "skipped"))
         left_out = Counter(reason for item in self.items if item.result == "passed" for reason in item.left_out)
         known = [item for item in self.items if item.result in _KNOWN]
         return [

@@ -22,10 +22,17 @@ def _marks(ids: Sequence[str]) -> Any:
     return st.sampled_from([(task_id, *use) for task_id in ids for use in [*uses, ("use-1", samples.effect("use-2"))]])
 
 
-SAVE = Operation("save_checkpoint", _saves, mutates=True, required=True, keys=lambda checkpoint: [checkpoint.task_id])
+SAVE = Operation(
+    "save_checkpoint",
+    _saves,
+    mutates=True,
+    returns_nothing=True,
+    required=True,
+    keys=lambda checkpoint: [checkpoint.task_id],
+)
 LOAD = Operation("load_checkpoint", only_an_id, required=True, keys=first_id)
-MARK = Operation("mark_step_complete", _marks, mutates=True, positional=3, keys=first_id)
-DELETE = Operation("delete_checkpoint", only_an_id, mutates=True, keys=first_id)
+MARK = Operation("mark_step_complete", _marks, mutates=True, returns_nothing=True, positional=3, keys=first_id)
+DELETE = Operation("delete_checkpoint", only_an_id, mutates=True, returns_nothing=True, keys=first_id)
 
 
 def checkpoint(task_id: str, steps: int = 1, **fields: Any) -> WorkflowCheckpoint:

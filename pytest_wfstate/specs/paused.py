@@ -35,7 +35,7 @@ def _completions(ids: Sequence[str]) -> Any:
     return only_an_id(ids) | _renewals(ids)
 
 
-SAVE = Operation("save", _saves, mutates=True, required=True, keys=lambda paused: [paused.run_id])
+SAVE = Operation("save", _saves, mutates=True, returns_nothing=True, required=True, keys=lambda paused: [paused.run_id])
 LOAD = Operation("load", only_an_id, required=True, keys=first_id)
 CLAIM = Operation("claim", only_an_id, mutates=True, keys=first_id)
 RECOVER = Operation(
@@ -52,7 +52,7 @@ COMPLETE = Operation("complete", _completions, mutates=True, keywords=("token",)
 # that the store has made.
 TOKEN = Operation("token", only_an_id, mutates=True, keys=first_id, in_storms=False)
 RENEW = Operation("renew", _renewals, mutates=True, keywords=("token",), keys=first_id, in_storms=False)
-REMOVE = Operation("remove", only_an_id, mutates=True, keys=first_id)
+REMOVE = Operation("remove", only_an_id, mutates=True, returns_nothing=True, keys=first_id)
 LIST = Operation(
     "list", lambda _: st.just(()), project=lambda paused, ids: [run_id for run_id in paused if run_id in ids]
 )

@@ -18,9 +18,9 @@ def _saves(ids: Sequence[str]) -> Any:
     return st.sampled_from([(samples.resume_point(run_id, **fields),) for run_id in ids for fields in ({}, _EMPTY)])
 
 
-SAVE = Operation("save", _saves, mutates=True, required=True, keys=lambda point: [point.run_id])
+SAVE = Operation("save", _saves, mutates=True, returns_nothing=True, required=True, keys=lambda point: [point.run_id])
 LOAD = Operation("load", only_an_id, required=True, keys=first_id)
-DELETE = Operation("delete", only_an_id, mutates=True, keys=first_id)
+DELETE = Operation("delete", only_an_id, mutates=True, returns_nothing=True, keys=first_id)
 
 
 def save(run_id: str, step: int = 1, **fields: Any) -> Call:

@@ -29,11 +29,18 @@ def _steps(ids: Sequence[str]) -> Any:
     return st.sampled_from([(run_id, step_id) for run_id in ids for step_id in _STEPS])
 
 
-CREATE = Operation("create_run", _creates, mutates=True, required=True, keys=lambda state: [state.run_task_id])
+CREATE = Operation(
+    "create_run",
+    _creates,
+    mutates=True,
+    returns_nothing=True,
+    required=True,
+    keys=lambda state: [state.run_task_id],
+)
 GET = Operation("get_run", only_an_id, required=True, keys=first_id)
-UPDATE = Operation("update_context", _updates, mutates=True, positional=2, keys=first_id)
-DELETE = Operation("delete_run", only_an_id, mutates=True, keys=first_id)
-UPSERT = Operation("upsert_step", _upserts, mutates=True, positional=2, keys=first_id)
+UPDATE = Operation("update_context", _updates, mutates=True, returns_nothing=True, positional=2, keys=first_id)
+DELETE = Operation("delete_run", only_an_id, mutates=True, returns_nothing=True, keys=first_id)
+UPSERT = Operation("upsert_step", _upserts, mutates=True, returns_nothing=True, positional=2, keys=first_id)
 STEP = Operation("get_step", _steps, positional=2, keys=first_id)
 STEPS = Operation("list_steps", only_an_id, keys=first_id)
 

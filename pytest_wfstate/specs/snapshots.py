@@ -46,7 +46,14 @@ def _id_of_key(key: CheckpointKey, *_: Any) -> list[str]:
     return [key.run_id]
 
 
-SAVE = Operation("save", _saves, mutates=True, required=True, keys=lambda snapshot: _id_of_key(snapshot.key))
+SAVE = Operation(
+    "save",
+    _saves,
+    mutates=True,
+    returns_nothing=True,
+    required=True,
+    keys=lambda snapshot: _id_of_key(snapshot.key),
+)
 LOAD = Operation("load", lambda ids: st.sampled_from([(key,) for key in _keys(ids)]), required=True, keys=_id_of_key)
 LATEST = Operation("latest", _runs, positional=2, keys=_id_of_run)
 LIST = Operation("list", _runs, positional=2, keys=_id_of_run)
@@ -76,4 +83,5 @@ SNAPSHOTS = Contract(
     reference=lambda generated: MemorySnapshotStore(clock=generated.time, new_id=generated.id),
     write=save,
     reads=reads,
+    replaced=lambda call: [LOAD(snapshot.key) for snapshot in call.args],
 )

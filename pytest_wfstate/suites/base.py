@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
@@ -50,11 +51,16 @@ class Suite:
     crashes_recovery: ClassVar[bool] = False
     """Whether the quick profile crashes the recovery from a crash as well. The other profiles always do."""
 
+    unsupported: ClassVar[Mapping[str, str]] = {}
+    """What the store does not do by design, of `FEATURES`, each with the reason. Clauses that need it are not asked."""
+    refusals: ClassVar[tuple[type[Exception], ...]] = ()
+    """Errors of the store's own by which it refuses a call, besides ValueError, LookupError and TypeError."""
+
     def open(self, home: Path) -> Any:
         """Open a new handle on whatever is kept at `home`, a folder. It is called again after each crash.
 
         The folder's name is letters and digits, unique, and the same each time: a store on a server can use it as a
-        prefix.
+        prefix. A context manager that gives the store is entered here, and left when the handle is closed.
         """
         raise NotImplementedError(
             f"{type(self).__name__} has no method open(self, home). Write one: it opens the store."
@@ -63,6 +69,17 @@ class Suite:
     def close(self, store: Any) -> Any:
         """Close a handle: call its `aclose()` or `close()`, if it has one."""
         return close(store)
+
+    def adapt(self, store: Any) -> Any:
+        """Wrap what was opened, if its methods have other names or arguments than those of the contract."""
+        return store
+
+    def prepare(self, home: Path) -> Any:
+        """Make schemas or tables, once for each home, before anything is crashed or raced."""
+
+    def accepts(self, id: str) -> bool | None:  # noqa: A002, ARG002 - the name that the contracts use
+        """Whether the store takes this id, of those that are valid. Unless that is declared, it has to take each."""
+        return None
 
     def encode(self, record: Any) -> Any:
         """Convert a record of this package to the store's own."""
@@ -160,7 +177,8 @@ class Suite:
     @clause("safe", "Any text can be an id.", "input")
     def test_ids_any_text(self) -> None:
         write, reads = self.contract.write, self.context.reads
-        self.context.play_each([write(id_, 1), *reads(id_), RESTART, *reads(id_)] for id_ in inputs.GOOD_IDS)
+        accepted = [id_ for id_ in inputs.GOOD_IDS if self.accepts(id_) is not False]
+        self.context.play_each(([write(id_, 1), *reads(id_), RESTART, *reads(id_)] for id_ in accepted), any_ids=True)
 
     @clause("safe", "Two ids never share a record, whatever characters they hold.", "input")
     def test_ids_never_collide(self) -> None:
@@ -179,7 +197,8 @@ class Suite:
             outside = inputs.everything_beside(home)
             with self.context.handles(home) as handles:
                 for call in [write, *self.contract.reads([id_])]:
-                    handles.outcome(FIRST, call)
+                    with contextlib.suppress(Exception):  # however it is refused
+                        handles.outcome(FIRST, call)
             new = sorted(inputs.everything_beside(home) - outside)
             if new:
                 raise Violation(f"{call_in_words(write)} wrote outside of home: ../{new[0].relative_to(home.parent)}")

@@ -29,8 +29,17 @@ LEVELS: tuple[Level, ...] = get_args(Level)
 MEDIA: tuple[Medium, ...] = get_args(Medium)
 CLOCKS: tuple[ClockSource, ...] = get_args(ClockSource)
 
+FEATURES = {
+    "replace": "saving a record again replaces it",
+    "order": "lists are in the order that the contract promises",
+    "first-use": "two processes can use a new store for the first time at once",
+}
+"""What a store may not support by design, and say so in `unsupported`."""
+
 NOT_APPLICABLE = "not applicable"
 """How the reason begins for skipping a clause that means nothing for a medium."""
+NOT_SUPPORTED = "not supported"
+"""How the reason begins for skipping a clause that needs what the store does not do by design."""
 
 F = TypeVar("F", bound=Callable[..., Any])
 Test = Callable[["Suite"], None]
@@ -46,6 +55,8 @@ class Clause:
     promise: str
     test: str
     """The name of the method that tests it."""
+    needs: str = ""
+    """The feature that it is about, of `FEATURES`."""
 
     @property
     def title(self) -> str:
@@ -53,21 +64,23 @@ class Clause:
         return f"{self.id}: {self.promise}"
 
 
-def clause(level: Level, promise: str, fault: Fault = "none") -> Callable[[F], F]:
+def clause(level: Level, promise: str, fault: Fault = "none", *, needs: str = "") -> Callable[[F], F]:
     """Mark a test method of a suite as a clause."""
 
     def mark(test: F) -> F:
-        test.__dict__["wfstate_clause"] = functools.partial(Clause, level=level, fault=fault, promise=promise)
+        test.__dict__["wfstate_clause"] = functools.partial(
+            Clause, level=level, fault=fault, promise=promise, needs=needs
+        )
         test.__doc__ = promise
         return test
 
     return mark
 
 
-def script(level: Level, promise: str, *steps: Step | Later, fault: Fault = "none") -> Test:
+def script(level: Level, promise: str, *steps: Step | Later, fault: Fault = "none", needs: str = "") -> Test:
     """Make a clause of calls: every store must return what the reference returns."""
 
-    @clause(level, promise, fault)
+    @clause(level, promise, fault, needs=needs)
     def test(self: Suite) -> None:
         self.context.play(steps)
 
@@ -112,11 +125,27 @@ def check_settings(suite: Any) -> None:
         if value not in known:
             raise InvalidSetting(f"{name} of {suite.__name__} is {value!r}. Choose one of: {', '.join(known)}.")
     entries = suite.known_failures
+    unknown = [name for name in suite.unsupported if name not in FEATURES]
+    if unknown:
+        raise InvalidSetting(
+            f"unsupported of {suite.__name__} names {unknown[0]!r}. A store may leave out: "
+            f"{', '.join(f'{name!r} ({what})' for name, what in FEATURES.items())}. If it lacks a method, leave that "
+            "out of the class: its clauses are skipped."
+        )
+    if not all(_is_refusal(error) for error in suite.refusals):
+        raise InvalidSetting(
+            f"refusals of {suite.__name__} is {suite.refusals!r}. It must be a tuple of classes by which the store "
+            "refuses a call, such as (MyStoreError,): neither Exception nor OSError, which other problems raise, too."
+        )
     if not isinstance(entries, Mapping) or not all(isinstance(text, str) for pair in entries.items() for text in pair):
         raise InvalidSetting(
             f"known_failures of {suite.__name__} is {entries!r}. It must map clause ids to reasons. "
             'Write known_failures = {"CLAUSE": "why it fails"}.'
         )
+
+
+def _is_refusal(error: Any) -> bool:
+    return isinstance(error, type) and issubclass(error, Exception) and not issubclass(OSError, error)
 
 
 def _is_clause(test: Any) -> bool:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,18 +14,22 @@ import pytest
 
 from pytest_wfstate.contracts.base import Call, GeneratedValues
 from pytest_wfstate.contracts.clock import now
+from pytest_wfstate.contracts.ids import is_id
 from pytest_wfstate.engine.driver import Driver
-from pytest_wfstate.engine.handles import Handles
-from pytest_wfstate.engine.script import Later, ScriptRun, Step, Tick
+from pytest_wfstate.engine.handles import FIRST, Handles, OpenStore, open_store
+from pytest_wfstate.engine.script import Later, ScriptRun, Step, Tick, ViaHandle
+from pytest_wfstate.errors import Violation
 from pytest_wfstate.faults.frozen_clock import START, frozen_clock
+from pytest_wfstate.faults.report_text import failure_lines
 from pytest_wfstate.faults.servers.proxy import Proxy
 from pytest_wfstate.labs import options
 from pytest_wfstate.labs.crash import Crash
 from pytest_wfstate.labs.fixtures import unique_home
 from pytest_wfstate.labs.race import Race
+from pytest_wfstate.oracle.history import Returned
 from pytest_wfstate.oracle.judge import Judge
 from pytest_wfstate.oracle.model import ReferenceModel
-from pytest_wfstate.suites.clauses import NOT_APPLICABLE, clause_of
+from pytest_wfstate.suites.clauses import FEATURES, NOT_APPLICABLE, NOT_SUPPORTED, clause_of
 
 if TYPE_CHECKING:
     from pytest_wfstate.suites.base import Suite
@@ -42,6 +47,8 @@ class SuiteFacts:
     """A test has shown why; the others say so in a line."""
     has_unseen_writes: bool | None = None
     """Whether it writes in ways that the race lab cannot interleave; None until a race has tried."""
+    takes: dict[str, bool] = dataclasses.field(default_factory=dict)
+    """Ids that the store was seen to take, or to refuse."""
     trials: Counter[str] = dataclasses.field(default_factory=Counter)
     """How often each operation of the reference was tried to see whether its copies are independent."""
 
@@ -50,6 +57,8 @@ class NotOpened(pytest.fail.Exception):  # type: ignore[name-defined, misc]
     """The store cannot be opened, as another test of the class has shown."""
 
 
+_USUAL = re.compile(r"[a-z0-9-]{1,32}")
+"""Ids that every store takes."""
 _FACTS = pytest.StashKey[SuiteFacts]()
 
 
@@ -63,20 +72,24 @@ class ClauseContext:
         self.medium = suite.medium
         self.profile = options.profile(config)
         self.timeout = options.timeout(config)
-        required = [operation.name for operation in contract.operations if operation.required]
-        self.driver = Driver(self.timeout, suite.encode, suite.decode, suite.normalise, required)
+        self.driver = Driver(
+            self.timeout, suite.encode, suite.decode, suite.normalise, contract.operations, suite.refusals
+        )
         self.server: Any = request.getfixturevalue(suite.server) if suite.server is not None else None
         self.proxy: Proxy | None = None
         self.facts: SuiteFacts = request.node.parent.stash.setdefault(_FACTS, SuiteFacts())
         self.model = self.new_model()
         clause = clause_of(type(suite), request.function, request.node.originalname)
         self._topic = clause.id.split(".")[1] if clause else ""
+        self._needs = clause.needs if clause else ""
         self._folder = folder
         self._request = request
 
     @contextlib.contextmanager
     def running(self) -> Iterator[ClauseContext]:
         """Start a proxy before the server, if there is one; stop it and close the driver at the end of the test."""
+        if self._needs in self.suite.unsupported:
+            pytest.skip(self.not_supported(self._needs))
         with contextlib.ExitStack() as stack:
             stack.callback(self.driver.close)
             if self.server is not None:
@@ -85,8 +98,14 @@ class ClauseContext:
 
     def new_model(self, generated: GeneratedValues | None = None, *, in_order: bool = True) -> ReferenceModel:
         """Return a model of the contract."""
+        unsupported = self.suite.unsupported
         return ReferenceModel(
-            self.contract, self.suite.normalise, generated, in_order=in_order, trials=self.facts.trials
+            self.contract,
+            self.suite.normalise,
+            generated,
+            in_order=in_order and "order" not in unsupported,
+            replaces="replace" not in unsupported,
+            trials=self.facts.trials,
         )
 
     @property
@@ -103,19 +122,34 @@ class ClauseContext:
         return lab
 
     def home(self) -> Path:
+        """Make a new home that is prepared."""
+        home = self.unprepared_home()
+        self.prepare(home)
+        return home
+
+    def unprepared_home(self) -> Path:
         """Make a new home."""
         name = unique_home()
         home = self._folder / f"of-{name}" / name  # so that nothing else is beside it
         home.mkdir(parents=True)
         return home
 
+    def prepare(self, home: Path) -> None:
+        """Prepare a new home as the suite does."""
+        self.driver.run(lambda: self.suite.prepare(home), "prepare")
+
     def handles(self, home: Path) -> Handles:
         """Return handles on the store at a home, each opened when it is first used."""
-        return Handles(lambda: self._open(home), self.close, self.driver)
+        return Handles(lambda: self._open(home), self.driver)
 
-    def close(self, store: Any) -> None:
-        """Close a handle as the suite does."""
-        self.driver.run(lambda: self.suite.close(store), "close")
+    def open(self, home: Path) -> OpenStore:
+        """Open the store at a home."""
+        suite, methods = self.suite, [operation.name for operation in self.contract.operations]
+        return open_store(self.driver, lambda: suite.open(home), suite.close, adapt=suite.adapt, methods=methods)
+
+    def not_supported(self, feature: str) -> str:
+        """Return the reason for skipping what needs a feature that the store does not support."""
+        return f"{NOT_SUPPORTED}: {FEATURES[feature]}: {self.suite.unsupported[feature]}"
 
     def reads(self, *ids: str) -> list[Call]:
         """Return the calls that show all that can be seen of these ids."""
@@ -126,7 +160,23 @@ class ClauseContext:
         return self._begin(self.model)
 
     def play(self, steps: Sequence[Step | Later]) -> None:
-        """Run a script on a new store.
+        """Run a script on a new store, without calls on ids that the store does not take.
+
+        Raises:
+            Violation: the store returned what the reference does not.
+        """
+        accepted = [step for step in steps if self._is_accepted(step)]
+        try:
+            self.play_all(accepted)
+        except Exception:
+            taken = [step for step in accepted if self._is_taken(step)]
+            if len(taken) == len(accepted):
+                raise
+            if any(map(self._mutates, taken)):
+                self.play_all(taken)  # another clause, which asks for any text, reports the others
+
+    def play_all(self, steps: Sequence[Step | Later]) -> None:
+        """Run a script on a new store, whatever ids it takes.
 
         Raises:
             Violation: the store returned what the reference does not.
@@ -136,18 +186,22 @@ class ClauseContext:
             script.run(handles, steps)
         self._report_left_out(script)
 
-    def play_each(self, scripts: Iterable[Sequence[Step | Later]]) -> None:
-        """Run scripts one after the other on one store: they are independent unless something is wrong.
+    def play_each(self, scripts: Iterable[Sequence[Step | Later]], *, any_ids: bool = False) -> None:
+        """Run scripts, each on a store of its own. With `any_ids`, the store has to take all ids.
 
-        If so, each runs on a store of its own, which makes the report short.
+        To save time, all run on one store first: if they are right there, they are right alone. The report has the
+        first failure in full, and the first line of each other.
+
+        Raises:
+            Violation: the store returned what the reference does not.
         """
-        each = list(scripts)
+        each, play = list(scripts), self.play_all if any_ids else self.play
         try:
-            self.play([step for steps in each for step in steps])
+            play([step for steps in each for step in steps])
         except Exception:
-            for steps in each:
-                self.play(steps)
-            raise
+            failures = [failure for steps in each if (failure := _failure_of(play, steps)) is not None]
+            if failures:
+                raise _with_the_others(failures) from failures[0]
 
     def play_in_time(self, steps: Sequence[Step | Later | Tick]) -> None:
         """Run a script while the clock is frozen: then every time stamp is known.
@@ -197,25 +251,80 @@ class ClauseContext:
     def _report_left_out(self, script: ScriptRun) -> None:
         if script.left_out and not script.has_read:
             pytest.skip(script.left_out[0])
+        if script.could_not_replace:
+            pytest.skip(self.not_supported("replace"))
         self.report("left_out", dict.fromkeys(script.left_out))
 
-    def _open(self, home: Path) -> Any:
+    def _open(self, home: Path) -> OpenStore:
         try:
-            store = self.driver.run(lambda: self.suite.open(home), "open")
+            opened = self.open(home)
         except Exception as error:
             self._need_first_failure(f"raises {type(error).__name__}")
             raise
-        if store is None:
+        if opened.store is None:
             self._need_first_failure("returned None")
             pytest.fail(f"{type(self.suite).__name__}.open() returned None. It must return the store.", pytrace=False)
         self.facts.has_opened = True
-        return store
+        return opened
+
+    def _is_accepted(self, step: Step | Later) -> bool:
+        """Whether a store that takes the ids that its suite declares does with a step what the reference does."""
+        return all(self.suite.accepts(id_) in (None, is_id(id_)) for id_ in self._unusual_ids(step))
+
+    def _is_taken(self, step: Step | Later) -> bool:
+        """Whether the store takes the valid ids of a step: one save of each shows it."""
+        return all(self._takes(id_) for id_ in self._unusual_ids(step) if is_id(id_))
+
+    def _mutates(self, step: Step | Later) -> bool:
+        call = _call_of(step)
+        return call is not None and self.contract[call.name].mutates
+
+    def _takes(self, id_: str) -> bool:
+        if id_ not in self.facts.takes:
+            try:
+                with self.handles(self.home()) as handles:
+                    outcome = handles.outcome(FIRST, self.contract.write(id_, 1))
+                self.facts.takes[id_] = isinstance(outcome, Returned)
+            except Exception:
+                self.facts.takes[id_] = False
+        return self.facts.takes[id_]
+
+    def _unusual_ids(self, step: Step | Later) -> list[str]:
+        """Return the ids of a step of which some stores take other ones than the reference does."""
+        call = _call_of(step)
+        keys = self.contract[call.name].keys if call else None
+        ids = list(keys(*call.args)) if call and keys else []
+        return [id_ for id_ in ids if isinstance(id_, str) and not _USUAL.fullmatch(id_)]
 
     def _need_first_failure(self, what: str) -> None:
         """Raise `NotOpened` if another test of the class has already shown why the store cannot be opened."""
         if self.facts.fails_to_open and not self.facts.has_opened:
             raise NotOpened(f"open() {what}: see the first failure of this class", pytrace=False) from None
         self.facts.fails_to_open |= not self.facts.has_opened
+
+
+def _call_of(step: Step | Later) -> Call | None:
+    call = step.call if isinstance(step, ViaHandle) else step
+    return call if isinstance(call, Call) else None
+
+
+def _failure_of(play: Callable[[Sequence[Step | Later]], None], steps: Sequence[Step | Later]) -> Exception | None:
+    try:
+        play(steps)
+    except pytest.skip.Exception:
+        return None  # there is nothing to see in it, which says nothing of the others
+    except Exception as error:
+        return error
+    return None
+
+
+def _with_the_others(failures: Sequence[Exception]) -> Exception:
+    """Return the first of some failures, and the first line of each other below it."""
+    first, *others = failures
+    if not others:
+        return first
+    lines = [f"  {failure_lines(error)[0]}" for error in others]
+    return Violation("\n".join([*failure_lines(first), "", f"So do {len(others)} others, which begin:", *lines]))
 
 
 class _Clock(GeneratedValues):

@@ -41,6 +41,8 @@ PAIRS = [
     ("a%", "ab"),
 ]
 
+GOOD_IDS += [id_ for pair in PAIRS for id_ in pair]
+
 CLIMBING_IDS = ["../outside", "../../outside", "a/../../outside", "..\\outside", "nested/inside"]
 
 BAD_IDS = ["", "nul\0byte", "x" * 1025, "half \ud800 pair"]

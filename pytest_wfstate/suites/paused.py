@@ -146,6 +146,7 @@ class PausedSuite(Suite):
         "core",
         "All paused runs are listed in sorted order.",
         *_steps(*(save(run_id) for run_id in "mfatcxbgzkeq"), LIST(), RESTART, LIST()),
+        needs="order",
     )
     test_claim_takes = script(
         "core", "Claiming a run returns its record, and the run is no longer paused.", A, B, CLAIM_A, *LOOK_A, LOAD("b")

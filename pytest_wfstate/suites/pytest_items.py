@@ -12,7 +12,7 @@ from pytest_wfstate.faults.source_lines import is_installed, is_users
 from pytest_wfstate.labs.crash import NotMeasured
 from pytest_wfstate.labs.options import NOT_OPENED
 from pytest_wfstate.suites.base import Suite
-from pytest_wfstate.suites.clauses import LEVELS, NOT_APPLICABLE, Clause, clause_of
+from pytest_wfstate.suites.clauses import LEVELS, NOT_APPLICABLE, NOT_SUPPORTED, Clause, clause_of
 from pytest_wfstate.suites.context import NotOpened
 
 _WHOLE_REPORTS = (Violation, NotMeasured)
@@ -132,7 +132,7 @@ def _why_not_seen(item: Any, reason: str) -> str:
 
 
 def _result(report: pytest.TestReport, error: BaseException | None) -> str:
-    """Name how a clause ended: passed, failed, known, not seen, not measured, not offered, not applicable, or skipped.
+    """Name how a clause ended: passed, failed, known, not seen, not measured, skipped, or why it was not asked.
 
     Not seen is a known failure that a bound, luck or a fast machine kept from showing.
     """
@@ -142,4 +142,5 @@ def _result(report: pytest.TestReport, error: BaseException | None) -> str:
         return report.outcome
     if hasattr(report, "wasxfail"):
         return "known" if error is not None else "not seen"
-    return next((kind for kind in (NOT_OFFERED, NOT_APPLICABLE) if str(error).startswith(kind)), "skipped")
+    kinds = (NOT_OFFERED, NOT_SUPPORTED, NOT_APPLICABLE)
+    return next((kind for kind in kinds if str(error).startswith(kind)), "skipped")

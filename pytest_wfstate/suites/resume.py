@@ -10,7 +10,7 @@ import pytest
 
 from pytest_wfstate import samples
 from pytest_wfstate.contracts import ResumePoint
-from pytest_wfstate.engine.handles import Handles
+from pytest_wfstate.engine.handles import Handles, OpenStore
 from pytest_wfstate.engine.script import RESTART, second_handle
 from pytest_wfstate.specs.resume import DELETE, LOAD, RESUME, SAVE, save
 from pytest_wfstate.suites.base import Suite
@@ -136,14 +136,14 @@ class ResumeSuite(Suite):
     )
     def test_load_before_folder(self) -> None:
         self.context.need_files("it has no folder")
-        home = self.context.home()
+        home = self.context.unprepared_home()
         home.rmdir()
-        with Handles(lambda: self._open_without(home), self.context.close, self.context.driver) as handles:
+        with Handles(lambda: self._open_without(home), self.context.driver) as handles:
             self.context.begin().run(handles, [LOOK_A, DELETE_A, LOOK_A, RESTART, LOOK_A, A, LOOK_A, RESTART, LOOK_A])
 
-    def _open_without(self, home: Path) -> Any:
+    def _open_without(self, home: Path) -> OpenStore:
         try:
-            return self.context.driver.run(lambda: self.open(home), "open")
+            return self.context.open(home)
         except Exception as error:
             if home.exists():
                 raise

@@ -133,6 +133,7 @@ class RunSuite(Suite):
         "core",
         "Steps are listed in the order they were added, separately for each run.",
         *(*(upsert("a", name) for name in "mcaz"), *(upsert("b", name) for name in "zx"), STEPS("a"), STEPS("b")),
+        needs="order",
     )
     test_steps_missing = script(
         "core",
@@ -275,12 +276,14 @@ class RunSuite(Suite):
         "A replaced step keeps its position.",
         *(*(upsert("a", name) for name in "mcaz"), *(upsert("a", name, 2) for name in "cm"), STEPS("a")),
         *(upsert("a", "b"), upsert("a", "a", 3), STEPS("a")),
+        needs="order",
     )
     test_steps_in_order_after_restart = script(
         "safe",
         "The order of the steps survives a restart.",
         *(upsert("a", name) for name in "mcaz"),
         *(RESTART, STEPS("a"), upsert("a", "c", 2), upsert("a", "b"), STEPS("a"), RESTART, STEPS("a")),
+        needs="order",
     )
     test_steps_begin_anew = script(
         "safe",

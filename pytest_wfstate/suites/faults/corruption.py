@@ -36,6 +36,9 @@ def clauses_for(suite: type) -> dict[str, Test]:
 def _heals(self: Suite) -> None:
     reads = self.context.reads("a", "b")
     for call in self.heals:
+        if self.context.model.may_refuse(call):
+            self.context.report("left_out", [self.context.not_supported("replace")])
+            continue
         with corrupted(self.context) as (handles, script):
             script.run(handles, [call, *reads, RESTART, *reads])
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from pytest_wfstate.faults.bounds import Model
 from pytest_wfstate.suites.clauses import Fault, Level, Test, clause
 from pytest_wfstate.suites.context import ClauseContext
-from pytest_wfstate.suites.faults.crash_run import CrashRun, Scenario
-from pytest_wfstate.suites.faults.rehearsal import rehearsed
+from pytest_wfstate.suites.faults.crash_run import CrashRun, Scenario, scenarios_of
+from pytest_wfstate.suites.faults.rehearsal import inject
 from pytest_wfstate.suites.faults.server import ServerLink, cut_each_message
 
 if TYPE_CHECKING:
@@ -56,8 +57,11 @@ def _fail_reads(self: Suite) -> None:
     scenario = Scenario(context.reads("a"), before=[write("a", 1), write("b", 2)])
     lab = context.crash_lab
     lab.divide(1)
-    for run in rehearsed(context, [CrashRun(context, scenario, lab.ack)]):
-        lab.errors(run.retrying_workload, run.check, setup=run.setup, errors=("EIO",))
+    inject(
+        context,
+        [CrashRun(context, scenario, lab.ack)],
+        lambda run: lab.errors(run.retrying_workload, run.check, setup=run.setup, errors=("EIO",)),
+    )
 
 
 def _crash(context: ClauseContext, name: str, fault: Fault) -> None:
@@ -68,14 +72,16 @@ def _crash(context: ClauseContext, name: str, fault: Fault) -> None:
     """
     context.need_files("its writes cannot be seen")
     lab, suite = context.crash_lab, context.suite
-    scenarios = [scenario for scenario in suite.scenarios[name] if fault in scenario.faults]
+    scenarios = scenarios_of(context, name, fault)
     lab.divide(len(scenarios) * (2 if fault == "errors" else 1))
-    for run in rehearsed(context, [CrashRun(context, scenario, lab.ack) for scenario in scenarios]):
+    depth = 1 if context.profile == "quick" and not suite.crashes_recovery else 2
+    model: Model | None = "kill" if fault == "kill" else None
+
+    def strike(run: CrashRun) -> None:
         if fault == "errors":
             lab.errors(run.workload, run.check, setup=run.setup)
             lab.errors(run.retrying_workload, run.check, setup=run.setup)
         else:
-            depth = 1 if context.profile == "quick" and not suite.crashes_recovery else 2
-            lab.explore(
-                run.workload, run.check, setup=run.setup, model="kill" if fault == "kill" else None, depth=depth
-            )
+            lab.explore(run.workload, run.check, setup=run.setup, model=model, depth=depth)
+
+    inject(context, [CrashRun(context, scenario, lab.ack) for scenario in scenarios], strike)

@@ -13,6 +13,8 @@ from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from pytest_wfstate.contracts.base import Call
 from pytest_wfstate.engine.handles import FIRST, Handles
 from pytest_wfstate.engine.results import Results
@@ -43,6 +45,17 @@ class Scenario:
     """What the next process does instead of retrying the call that was in flight."""
     first: Sequence[Call] = ()
     """What the next process does before it reads anything. To see everything it has to recover, which ends claims."""
+
+
+def scenarios_of(context: ClauseContext, name: str, fault: str) -> list[Scenario]:
+    """Return the scenarios of a method that a fault is injected into.
+
+    Where the method saves, and the store does not replace records, there is one in which nothing is replaced.
+    """
+    scenarios = [scenario for scenario in context.suite.scenarios[name] if fault in scenario.faults]
+    saves = any(context.model.may_refuse(call) for scenario in scenarios for call in scenario.calls)
+    write = context.contract.write
+    return [*scenarios, *([Scenario([write("a", 1)], before=[write("b", 1)])] if saves else [])]
 
 
 @dataclasses.dataclass(frozen=True, slots=True, repr=False)
@@ -79,6 +92,7 @@ class CrashRun:
     """A scenario on a store: `setup`, `workload` and `check` are for the crash lab, `ack` is the lab's."""
 
     def __init__(self, context: ClauseContext, scenario: Scenario, ack: Callable[[Any], None]) -> None:
+        self.title = _title(scenario)
         self._context = context
         self._contract = context.contract
         # Other clauses check the order of lists.
@@ -113,6 +127,8 @@ class CrashRun:
                     outcome = handles.outcome(FIRST, call)
                     self._refusals.append(isinstance(outcome, Refused))
                     script.judge(handles, FIRST, call, outcome)
+                if script.could_not_replace:
+                    pytest.skip(self._context.not_supported("replace"))
                 script.run(handles, [RESTART, *self._scenario.first])
                 self._reads = [call for call in self._contract.observe(IDS) if script.offers(handles, call)]
                 script.run(handles, self._next_calls(len(calls)))
@@ -122,6 +138,7 @@ class CrashRun:
 
     def setup(self, home: Path) -> None:
         """Do what was done before."""
+        self._context.prepare(home)
         with self._context.handles(home) as handles:
             for step in self._scenario.before:
                 if isinstance(step, str):
@@ -147,7 +164,7 @@ class CrashRun:
                 except Exception as error:
                     name = type(error).__name__
                     self._promise(call, Errored(name))
-                    outcome = self._made(handles, number, call)
+                    outcome = self._made(handles, number, call, retries=True)
                     reaction = Reaction(f"the store raised {name}; the suite retried the call and it succeeded")
                 self._promise(call, outcome)
                 results.add(call, outcome)
@@ -215,11 +232,12 @@ class CrashRun:
             return call
         return self._resolved_calls.setdefault((id(call), memo_key(list(resolved.args))), resolved)
 
-    def _made(self, handles: Handles, number: int, call: Call) -> Outcome:
+    def _made(self, handles: Handles, number: int, call: Call, *, retries: bool = False) -> Outcome:
         """Make a call. A refusal that the rehearsal did not have is an error: the call may have taken effect."""
         outcome = handles.outcome(FIRST, call)
         refusal = handles.driver.refusal
-        if isinstance(outcome, Refused) and not self._refusals[number] and refusal is not None:
+        is_expected = self._refusals[number] or (retries and self._judge.model.may_refuse(call))
+        if isinstance(outcome, Refused) and not is_expected and refusal is not None:
             raise refusal
         return outcome
 
@@ -250,6 +268,13 @@ class CrashRun:
         """Return what the next process does if this many calls were acknowledged; the rehearsal does the same."""
         calls, then = self._calls, self._scenario.then
         return [calls[min(done, len(calls) - 1)]] if then is None else then
+
+
+def _title(scenario: Scenario) -> str:
+    steps = [step.call if isinstance(step, ViaHandle) else step for step in scenario.before]
+    before = ", ".join(call_in_words(step) for step in steps if isinstance(step, Call))
+    calls = ", ".join(map(call_in_words, scenario.calls))
+    return f"{calls} after {before}" if before else calls
 
 
 def _by_process(acked: Sequence[Any]) -> list[list[Acknowledged]]:

@@ -16,7 +16,7 @@ from pytest_wfstate.oracle.judge import Judge
 from pytest_wfstate.suites.clauses import NOT_APPLICABLE, Test, clause
 from pytest_wfstate.suites.context import ClauseContext
 from pytest_wfstate.suites.faults.race_run import RaceCase, RaceRole, RaceRun, race_cases, two_processes
-from pytest_wfstate.suites.faults.rehearsal import rehearsed
+from pytest_wfstate.suites.faults.rehearsal import inject
 
 if TYPE_CHECKING:
     from pytest_wfstate.suites.base import Suite
@@ -31,6 +31,8 @@ _PREEMPTIONS_WITH_DEATH = {"quick": 0, "default": 0, "thorough": 1}  # each deat
 def clauses_for(suite: Any) -> dict[str, Test]:
     """Make the clauses of a suite's race roles."""
     roles: Mapping[str, RaceRole] = vars(suite).get("race_roles", {})
+    if not roles:
+        return {}
     changing = [name for name, role in roles.items() if _changes(suite.contract, role)]
     tests = {
         f"test_race_{name}_{other}": _pair(name, other)
@@ -43,7 +45,7 @@ def clauses_for(suite: Any) -> dict[str, Test]:
         elif vars(suite).get("kills_racers"):
             promise = f"A worker killed during {_verb(name)} does not harm what another one does."
             tests[f"test_race_killed_{name}"] = _against_each(name, changing, promise, crash=True)
-    return tests
+    return {**tests, "test_race_first_use": _first_use}
 
 
 def _changes(contract: Contract, role: RaceRole) -> bool:
@@ -71,6 +73,14 @@ def _against_each(name: str, changing: Sequence[str], promise: str, *, crash: bo
     return test
 
 
+@clause("safe", "Two processes can use a new store for the first time at once.", "race", needs="first-use")
+def _first_use(self: Suite) -> None:
+    if self.medium == "memory":
+        pytest.skip(f"{NOT_APPLICABLE} to medium 'memory': its processes share nothing")
+    write = self.contract.write
+    _race(self.context, [RaceCase((), ((write("a", 1),), (write("b", 2),)), prepares=True)])
+
+
 def _race(context: ClauseContext, cases: Sequence[RaceCase], *, crash: bool = False) -> None:
     lab = context.race_lab
     chosen = cases[:1] if context.medium == "memory" and context.profile == "quick" else cases
@@ -83,7 +93,7 @@ def _race(context: ClauseContext, cases: Sequence[RaceCase], *, crash: bool = Fa
         def processes() -> Storm:
             return stack.enter_context(contextlib.closing(two_processes(context)))
 
-        for run in rehearsed(context, runs):
+        def race(run: RaceRun) -> None:
             if context.medium == "memory":
                 _race_in_memory(context, run, crash=crash)
             elif context.medium == "server" or _has_unseen_writes(context, run):
@@ -91,6 +101,8 @@ def _race(context: ClauseContext, cases: Sequence[RaceCase], *, crash: bool = Fa
             else:
                 preemptions = (_PREEMPTIONS_WITH_DEATH if crash else PREEMPTIONS)[context.profile]
                 lab.explore(run.setup, run.clients, run.check, preemptions=preemptions, crash=crash)
+
+        inject(context, runs, race)
 
 
 def _race_in_memory(context: ClauseContext, run: RaceRun, *, crash: bool) -> None:

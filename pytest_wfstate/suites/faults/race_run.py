@@ -15,14 +15,17 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from pytest_wfstate.contracts.base import Call
 from pytest_wfstate.engine.handles import Handles
 from pytest_wfstate.engine.results import Results
 from pytest_wfstate.engine.script import RESTART, ScriptRun
+from pytest_wfstate.errors import Violation
 from pytest_wfstate.faults.race.explorer import ClientDied
 from pytest_wfstate.faults.race.explorer import Outcome as Ended
 from pytest_wfstate.faults.race.schedule import steps_taken
-from pytest_wfstate.faults.race.storm import Storm, TimedCall
+from pytest_wfstate.faults.race.storm import Storm, TimedCall, WorkerLost
 from pytest_wfstate.oracle.history import Entry, Errored, Forgotten, NeverReturned, Outcome, Returned
 from pytest_wfstate.oracle.judge import Judge
 from pytest_wfstate.oracle.render import call_in_words, result_in_words
@@ -58,6 +61,8 @@ class RaceCase:
 
     before: tuple[Call, ...]
     workers: tuple[tuple[Call, ...], ...]
+    prepares: bool = False
+    """Whether each worker prepares the home, as if it were the first."""
 
 
 def race_cases(role: RaceRole, other: RaceRole) -> list[RaceCase]:
@@ -82,6 +87,15 @@ class MadeCall:
         return f"{call_in_words(self.call)} {result_in_words(self.outcome)}"
 
 
+@dataclasses.dataclass(frozen=True, slots=True)
+class WorkerOrder:
+    """What a worker is to do: a call on the store at a home, which it may have to prepare first."""
+
+    home: Path
+    call: Call
+    prepares: bool
+
+
 class MadeCalls(list[MadeCall]):
     """The calls of a worker."""
 
@@ -93,6 +107,7 @@ class RaceRun:
     """A race on a store: `setup`, `clients` and `check` are for the race lab, `ack` is the lab's."""
 
     def __init__(self, context: ClauseContext, judge: Judge, case: RaceCase, ack: Callable[[MadeCall], None]) -> None:
+        self.title = " | ".join(", ".join(map(call_in_words, calls)) for calls in case.workers)
         self._ack = ack
         self._context = context
         self._contract = context.contract
@@ -110,6 +125,8 @@ class RaceRun:
         with self._context.handles(self._context.home()) as handles:
             script = ScriptRun(self._judge.begin())
             script.run(handles, [*self._case.before, RESTART])
+            if script.could_not_replace:
+                pytest.skip(self._context.not_supported("replace"))
             for calls in self._case.workers:
                 script.run(handles, [*calls, RESTART])
             self._reads = [call for call in self._contract.observe(["a", "b"]) if script.offers(handles, call)]
@@ -117,13 +134,16 @@ class RaceRun:
 
     def setup(self, home: Path) -> None:
         """Do what was done before."""
+        if self._case.prepares:
+            return
+        self._context.prepare(home)
         with self._context.handles(home) as handles:
             for call in self._case.before:
                 handles.outcome(BEFORE, call)
 
     def setup_in_memory(self) -> tuple[Path, Any]:
         """Do what was done before, on a new store; return its home, and the store, whose code is interleaved."""
-        home = self._context.home()
+        home = self._context.unprepared_home()
         self.setup(home)
         with self._context.handles(home) as handles:
             return home, handles[BEFORE]
@@ -135,10 +155,14 @@ class RaceRun:
             Violation: the results are impossible in any order of the calls.
         """
         for _ in range(number):
-            home = self._context.home()
+            home = self._context.unprepared_home()
             self.setup(home)
-            orders = [[(home, call) for call in calls] for calls in self._case.workers]
-            self._conclude(home, [*self._before(), *_entries_of_timed_calls(processes.round(orders))])
+            orders = [[WorkerOrder(home, call, self._case.prepares) for call in calls] for calls in self._case.workers]
+            try:
+                timed_calls = processes.round(orders)
+            except WorkerLost as lost:
+                raise Violation(f"Two processes raced each other, and {lost}") from lost
+            self._conclude(home, [*self._before(), *_entries_of_timed_calls(timed_calls)])
 
     def check(self, ended: Ended) -> None:
         """Judge the outcome of one schedule.
@@ -153,6 +177,8 @@ class RaceRun:
         def client(shared: Path | tuple[Path, Any]) -> MadeCalls:
             home = shared if isinstance(shared, Path) else shared[0]
             made, results = MadeCalls(), Results()
+            if self._case.prepares:
+                self._context.prepare(home)
             with self._context.handles(home) as handles:
                 for unresolved in calls:
                     call = results.resolve(unresolved)
@@ -213,13 +239,15 @@ def two_processes(context: ClauseContext) -> Storm:
     """Start two processes that can race each other at any home. The caller closes them."""
 
     @contextlib.contextmanager
-    def work() -> Iterator[Callable[[tuple[Path, Call]], Outcome]]:
+    def work() -> Iterator[Callable[[WorkerOrder], Outcome]]:
         with contextlib.ExitStack() as stack:
             opened: dict[Path, tuple[Handles, Results]] = {}
 
-            def make(order: tuple[Path, Call]) -> Outcome:
-                home, unresolved = order
+            def make(order: WorkerOrder) -> Outcome:
+                home, unresolved = order.home, order.call
                 if home not in opened:
+                    if order.prepares:
+                        context.prepare(home)
                     opened[home] = stack.enter_context(context.handles(home)), Results()
                 handles, results = opened[home]
                 call = results.resolve(unresolved)
@@ -247,6 +275,6 @@ def _entry(client: str, made: MadeCall, steps: Sequence[int]) -> Entry:
 def _entries_of_timed_calls(timed_calls: Sequence[TimedCall]) -> Iterator[Entry]:
     results: dict[int, Results] = collections.defaultdict(Results)
     for timed in timed_calls:  # those of one worker are in order
-        call = results[timed.worker].resolve(timed.call[1])
+        call = results[timed.worker].resolve(timed.call.call)
         results[timed.worker].add(call, timed.outcome)
         yield Entry(f"client {timed.worker + 1}", call.name, call.args, timed.begin, timed.end, timed.outcome)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Protocol, TypeVar
 
 import pytest
 
 from pytest_wfstate.errors import AdapterError, CannotCompare, Violation
-from pytest_wfstate.faults.report_text import error_lines
+from pytest_wfstate.faults.report_text import failure_lines
 from pytest_wfstate.labs.crash import NotMeasured
 from pytest_wfstate.suites.context import ClauseContext
 
@@ -18,11 +18,38 @@ __tracebackhide__ = True
 class Rehearsable(Protocol):
     """Calls that a fault is injected into."""
 
+    title: str
+    """What they do, in a line."""
+
     def rehearse(self) -> None:
         """Make them without the fault."""
 
 
 R = TypeVar("R", bound=Rehearsable)
+
+
+def inject(context: ClauseContext, runs: Sequence[R], fault: Callable[[R], object]) -> None:
+    """Inject a fault into each run that works without it: one that fails hides no other.
+
+    Raises:
+        Violation: a run does not survive. The report of the first is complete, and the others have a line each.
+        NotMeasured, skip: as `rehearsed` does.
+    """
+    violations: list[tuple[R, Violation]] = []
+    try:
+        for run in rehearsed(context, runs):
+            try:
+                fault(run)
+            except Violation as violation:
+                violations.append((run, violation))
+    except NotMeasured:
+        if not violations:
+            raise
+    if violations:
+        (_, first), *others = violations
+        if others:
+            first.args = ("\n".join([str(first), "", "It also fails for:", *(f"  {run.title}" for run, _ in others)]),)
+        raise first
 
 
 def rehearsed(context: ClauseContext, runs: Sequence[R]) -> Iterator[R]:
@@ -48,7 +75,7 @@ def rehearsed(context: ClauseContext, runs: Sequence[R]) -> Iterator[R]:
         else:
             yield run
     if failures:
-        text = str(failures[0]) if isinstance(failures[0], Violation) else "\n".join(error_lines(failures[0]))
+        text = "\n".join(failure_lines(failures[0]))
         raise NotMeasured(
             f"NOT_MEASURED. The store violates its contract even without a fault. Fix this first:\n{text}"
         )

@@ -20,14 +20,14 @@ import pytest
 
 from pytest_wfstate.errors import Violation
 from pytest_wfstate.faults.forking import dumps, fork, loads
-from pytest_wfstate.faults.report_text import error_lines
+from pytest_wfstate.faults.report_text import error_lines, failure_lines
 from pytest_wfstate.faults.servers.proxy import Proxy, When
 from pytest_wfstate.labs.crash import NotMeasured
 from pytest_wfstate.labs.race import StormResult
 from pytest_wfstate.suites.clauses import Test, clause
 from pytest_wfstate.suites.context import ClauseContext
-from pytest_wfstate.suites.faults.crash_run import Acknowledged, CrashRun, Remains
-from pytest_wfstate.suites.faults.rehearsal import rehearsed
+from pytest_wfstate.suites.faults.crash_run import Acknowledged, CrashRun, Remains, scenarios_of
+from pytest_wfstate.suites.faults.rehearsal import inject
 
 if TYPE_CHECKING:
     from pytest_wfstate.suites.base import Suite
@@ -84,7 +84,7 @@ def _server_killed() -> Test:
             kills=True,
             timeout=context.timeout,
             server=server,
-            normalise=self.normalise,
+            model=context.new_model(),
         )
 
     return test
@@ -100,10 +100,14 @@ def cut_each_message(context: ClauseContext, name: str, strike: Callable[[Server
     context.need_server()
     assert context.proxy is not None
     acks = Acks()
-    scenarios = [scenario for scenario in context.suite.scenarios[name] if "server" in scenario.faults]
-    for run in rehearsed(context, [CrashRun(context, scenario, acks.ack) for scenario in scenarios]):
-        if not strike(ServerLink(context.proxy, run, acks, context.home)):
+    runs = [CrashRun(context, scenario, acks.ack) for scenario in scenarios_of(context, name, "server")]
+    proxy = context.proxy
+
+    def at_each_message(run: CrashRun) -> None:
+        if not strike(ServerLink(proxy, run, acks, context.unprepared_home)):
             raise NotMeasured("NOT_MEASURED. No traffic reached the proxy. `open()` must connect to `self.url`.")
+
+    inject(context, runs, at_each_message)
 
 
 class Acks(list[Any]):
@@ -196,8 +200,7 @@ class ServerLink:
                 "; ".join(map(repr, itertools.takewhile(lambda ack: isinstance(ack, Acknowledged), self._acks)))
                 or "nothing"
             )
-            text = [str(error)] if isinstance(error, Violation) else error_lines(error)
-            raise Violation("\n".join([what, f"acknowledged: {acked}", *text])) from error
+            raise Violation("\n".join([what, f"acknowledged: {acked}", *failure_lines(error)])) from error
 
 
 @contextlib.contextmanager

@@ -38,11 +38,11 @@ class IdsCutShort(JsonFiles):
 
 
 @shared_bug(
-    effects="ids.any-text ids.never-collide ids.stay-inside",
-    paused="ids.any-text ids.never-collide ids.stay-inside ids.claimed ids.claims-never-collide",
-    resume="ids.any-text ids.never-collide ids.stay-inside",
-    runs="ids.any-text ids.never-collide ids.stay-inside",
-    snapshots="ids.any-text ids.never-collide ids.stay-inside ids.any-workflow ids.never-joined",
+    effects="ids.any-text ids.stay-inside",
+    paused="ids.any-text ids.stay-inside ids.claimed ids.claims-never-collide",
+    resume="ids.any-text ids.stay-inside",
+    runs="ids.any-text ids.stay-inside",
+    snapshots="ids.any-text ids.stay-inside ids.any-workflow ids.never-joined",
 )
 class IdsAsPaths(JsonFiles):
     """Ids are put into paths unchanged. `../outside` ends up in the folder above, and `a/b` in a folder `a`."""
@@ -55,7 +55,7 @@ class IdsAsPaths(JsonFiles):
         super().write(held, name, data)
 
 
-@shared_bug(effects="ids.any-text ids.never-collide")
+@shared_bug(effects="ids.any-text")
 class NoRoomForTmp(JsonFiles):
     """An id may be as long as a file name, ignoring the `.tmp` that is added while writing.
 

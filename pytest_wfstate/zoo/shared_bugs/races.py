@@ -166,3 +166,20 @@ class ListsItsRuns(JsonFiles):
     def listed(self) -> list[str]:
         """Return the listed runs."""
         return json.loads(self.folder.read("runs") or b"[]")  # type: ignore[no-any-return]
+
+
+@shared_bug(
+    effects="race.first-use",
+    paused="race.first-use",
+    resume="race.first-use",
+    runs="race.first-use",
+    snapshots="race.first-use",
+)
+class MakesItsFolder(JsonFiles):
+    """A new handle makes the folder of the store unless it is there. Of two first ones, both make it, and one fails."""
+
+    def __init__(self, home: str | os.PathLike[str]) -> None:
+        folder = os.path.join(home, "records")
+        if not os.path.exists(folder):
+            os.mkdir(folder)
+        super().__init__(folder)
