@@ -5,7 +5,7 @@ from pytest_wfstate.engine.script import RESTART, second_handle
 from pytest_wfstate.suites.base import Suite
 from pytest_wfstate.suites.clauses import script
 from pytest_wfstate.suites.effects import EffectSuite
-from pytest_wfstate.suites.faults import Scenario
+from pytest_wfstate.suites.faults import RaceRole, Scenario, race_roles_of
 from pytest_wfstate.suites.paused import PausedSuite
 from pytest_wfstate.suites.resume import ResumeSuite
 from pytest_wfstate.suites.runs import RunSuite
@@ -19,12 +19,14 @@ __all__ = [
     "EffectSuite",
     "Operation",
     "PausedSuite",
+    "RaceRole",
     "ResultOf",
     "ResumeSuite",
     "RunSuite",
     "Scenario",
     "SnapshotSuite",
     "Suite",
+    "race_roles_of",
     "script",
     "second_handle",
 ]

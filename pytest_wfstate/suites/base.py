@@ -20,7 +20,7 @@ from pytest_wfstate.oracle.values import alike, plain
 from pytest_wfstate.suites import inputs
 from pytest_wfstate.suites.clauses import ClockSource, Level, check_settings, clause, clauses
 from pytest_wfstate.suites.context import ClauseContext
-from pytest_wfstate.suites.faults import GENERATORS, RaceRole, Scenario
+from pytest_wfstate.suites.faults import GENERATORS, RaceRole, Scenario, race_roles_of
 from pytest_wfstate.suites.faults.corruption import block, corrupted, must_raise, truncate
 
 __tracebackhide__ = True
@@ -108,9 +108,11 @@ class Suite:
     scenarios: ClassVar[Mapping[str, Sequence[Scenario]]] = {}
     """For each method that changes something, calls to crash."""
     race_roles: ClassVar[Mapping[str, RaceRole]] = {}
-    """For each method, what a worker does with it in a race with another."""
+    """For each method, what a worker does with it in a race with another. By default that follows from the contract."""
     kills_racers: ClassVar[bool] = False
     """Whether one of two workers is also killed while the other is at work."""
+    storms: ClassVar[bool] = False
+    """Whether several workers make random calls at once."""
     afterwards: ClassVar[Sequence[Call]] = ()
     """Calls that work after any crash."""
     heals: ClassVar[Sequence[Call]] = ()
@@ -121,6 +123,8 @@ class Suite:
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
         check_settings(cls)
+        if "contract" in vars(cls) and "race_roles" not in vars(cls):
+            cls.race_roles, cls.kills_racers, cls.storms = race_roles_of(cls.contract), True, True
         for clauses_for in GENERATORS:
             for name, test in clauses_for(cls).items():
                 setattr(cls, name, test)

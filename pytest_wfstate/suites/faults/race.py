@@ -12,6 +12,7 @@ import pytest
 
 from pytest_wfstate.contracts.base import Contract
 from pytest_wfstate.faults.race.storm import Storm
+from pytest_wfstate.labs.storm import StormResult
 from pytest_wfstate.oracle.judge import Judge
 from pytest_wfstate.suites.clauses import NOT_APPLICABLE, Test, clause
 from pytest_wfstate.suites.context import ClauseContext
@@ -25,6 +26,8 @@ __tracebackhide__ = True
 
 PREEMPTIONS = {"quick": 1, "default": 2, "thorough": 2}
 _ROUNDS = {"quick": 3, "default": 10, "thorough": 200}
+_WORKERS = 4
+_CALLS = {"quick": 400, "default": 1_000, "thorough": 20_000}  # in a storm
 _PREEMPTIONS_WITH_DEATH = {"quick": 0, "default": 0, "thorough": 1}  # each death takes a new process
 
 
@@ -33,7 +36,7 @@ def clauses_for(suite: Any) -> dict[str, Test]:
     roles: Mapping[str, RaceRole] = vars(suite).get("race_roles", {})
     if not roles:
         return {}
-    changing = [name for name, role in roles.items() if _changes(suite.contract, role)]
+    changing = [name for name, role in roles.items() if _changes(suite.contract, name, role)]
     tests = {
         f"test_race_{name}_{other}": _pair(name, other)
         for name, other in itertools.combinations_with_replacement(changing, 2)
@@ -42,14 +45,16 @@ def clauses_for(suite: Any) -> dict[str, Test]:
         if name not in changing:
             promise = f"Concurrent with a change, {_verb(name)} sees the state before it or after it."
             tests[f"test_race_{name}"] = _against_each(name, changing, promise)
-        elif vars(suite).get("kills_racers"):
+        elif suite.kills_racers:
             promise = f"A worker killed during {_verb(name)} does not harm what another one does."
             tests[f"test_race_killed_{name}"] = _against_each(name, changing, promise, crash=True)
-    return {**tests, "test_race_first_use": _first_use}
+    storm = {"test_race_storm": _storm} if suite.storms else {}
+    return {**tests, "test_race_first_use": _first_use, **storm}
 
 
-def _changes(contract: Contract, role: RaceRole) -> bool:
-    return any(contract[call.name].mutates for call in role.calls("a", 1))
+def _changes(contract: Contract, name: str, role: RaceRole) -> bool:
+    named = [operation.mutates for operation in contract.operations if operation.name == name]
+    return any(named or [contract[call.name].mutates for call in role.calls("a", 1)])
 
 
 def _verb(name: str) -> str:
@@ -79,6 +84,24 @@ def _first_use(self: Suite) -> None:
         pytest.skip(f"{NOT_APPLICABLE} to medium 'memory': its processes share nothing")
     write = self.contract.write
     _race(self.context, [RaceCase((), ((write("a", 1),), (write("b", 2),)), prepares=True)])
+
+
+@clause(
+    "safe", "Calls of several workers at once, some of which are killed, behave as if one ran after another.", "race"
+)
+def _storm(self: Suite) -> None:
+    context = self.context
+    home = context.home()
+    context.race_lab.run_storm(
+        lambda: context.handles(home),
+        self.contract,
+        StormResult(_WORKERS, seed=0),
+        _CALLS[context.profile],
+        medium=context.medium,
+        kills=True,
+        timeout=context.timeout,
+        model=context.new_model(),
+    )
 
 
 def _race(context: ClauseContext, cases: Sequence[RaceCase], *, crash: bool = False) -> None:
