@@ -39,7 +39,7 @@ class Database:
     def __init__(self, where: str | URL | Engine, mode: int | None = None) -> None:
         engine, is_own = open_engine(where)
         self.engine = engine
-        self.dialect = _dialect_of(engine, mode)
+        self.dialect = _dialect_of(engine, mode, is_own=is_own)
         self._connections = Connections(engine, self.dialect, keeps=is_own)
         self._schema: Schema | None = None
         self._is_made = False  # as far as this handle knows
@@ -71,11 +71,7 @@ class Database:
             LostConnection: as `write` does.
 
         """
-        if not self.dialect.autocommit_is_atomic:
-            return self.write([(statement, values)])[0]
-        return self._on_tables(
-            lambda: self._run(lambda transaction: transaction.execute(statement, values), writes=True)
-        )
+        return self.write([(statement, values)])[0]
 
     def write(self, changes: Sequence[Change], lock: str | None = None) -> list[StatementResult]:
         """Execute statements atomically: all of them, or none.
@@ -162,8 +158,10 @@ class Database:
 
     def _send(self, transaction: Transaction, changes: Sequence[Change], lock: str | None) -> list[StatementResult]:
         """Execute a whole transaction, and report a connection that is lost meanwhile."""
-        begins = self.dialect.begin(transaction, lock)
         try:
+            if lock is None and len(changes) == 1 and self.dialect.is_atomic_alone(transaction):
+                return transaction.run(changes)
+            begins = self.dialect.begin(transaction, lock)
             return transaction.run([*begins, *changes, _COMMIT])[len(begins) : -1]
         except DBAPIError as error:
             if not error.connection_invalidated:
@@ -220,7 +218,7 @@ def _changed_nothing(error: DBAPIError) -> bool:
     return error.connection_invalidated or getattr(error.orig, "sqlstate", None) in _ROLLED_BACK
 
 
-def _dialect_of(engine: Engine, mode: int | None) -> Dialect:
+def _dialect_of(engine: Engine, mode: int | None, *, is_own: bool) -> Dialect:
     """Return the dialect of an engine that `open_engine` has accepted. Each is imported when it is used."""
     if engine.dialect.name == "sqlite":
         from pytest_wfstate.stores.sql.sqlite import Sqlite
@@ -233,4 +231,4 @@ def _dialect_of(engine: Engine, mode: int | None) -> Dialect:
         )
     from pytest_wfstate.stores.sql.postgres import Postgres
 
-    return Postgres(engine)
+    return Postgres(engine, is_own=is_own)

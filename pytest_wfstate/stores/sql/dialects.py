@@ -30,8 +30,6 @@ class Dialect(Protocol):
     """Compiles statements."""
     has_table: ClassVar[Statement]
     """Returns a row if there is a table called `name`."""
-    autocommit_is_atomic: ClassVar[bool]
-    """Whether a single statement needs no transaction: its answer cannot get lost, so its outcome is always known."""
 
     @staticmethod
     def insert_many(table: Table) -> ClauseElement:
@@ -61,6 +59,9 @@ class Dialect(Protocol):
 
     def restore(self, transaction: Transaction) -> None:
         """Restore the configuration of a connection that has no transaction open."""
+
+    def is_atomic_alone(self, transaction: Transaction) -> bool:
+        """Whether a statement needs nothing around it to be a transaction of its own."""
 
     def begin(self, transaction: Transaction, lock: str | None = None, *, pauses: bool = False) -> Sequence[str]:
         """Return the statements that begin a transaction. If it `pauses`, its client may take its time in between.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar
 
 import psycopg
@@ -25,12 +25,14 @@ from pytest_wfstate.stores.sql.statements import Change, Statement, StatementRes
 _BEGINS = "wfstate begins"  # in the info of a connection that begins transactions implicitly
 _SETTINGS = "wfstate settings"  # in the info of a connection: what its transactions set
 _IF_IT_PAUSES = "wfstate settings for pauses"
+_IS_SET_UP = "wfstate session"  # in the info of a connection whose session has all these settings
 _CONFIGURED = (
     "SELECT current_setting('synchronous_commit'), current_setting('lock_timeout'), "
     "current_setting('idle_in_transaction_session_timeout'), "
-    "current_setting('server_encoding'), current_setting('client_encoding')"
+    "current_setting('server_encoding'), current_setting('client_encoding'), pg_backend_pid()"
 )
 _ENCODING = "UTF8"
+_ISOLATION = "READ COMMITTED"
 _UNDEFINED_TABLE = "42P01"
 _LONGEST_PAUSE = 5
 _CANCEL_WAIT = 5.0
@@ -61,7 +63,6 @@ class Postgres:
     """A PostgreSQL database."""
 
     transaction: ClassVar[type[Transaction]] = PostgresTransaction
-    autocommit_is_atomic: ClassVar[bool] = False
     insert: ClassVar[Callable[..., Any]] = staticmethod(postgresql.insert)
     writer: ClassVar[Writer] = sqlalchemy_psycopg.dialect(paramstyle="numeric_dollar")  # type: ignore[no-untyped-call]
     # Ask the catalogue itself: lookups by name are cached, and may miss a table that another session just created.
@@ -69,8 +70,9 @@ class Postgres:
         text("SELECT 1 FROM pg_catalog.pg_class WHERE relname = :name AND pg_table_is_visible(oid)"), writer
     )
 
-    def __init__(self, engine: Engine) -> None:
+    def __init__(self, engine: Engine, *, is_own: bool) -> None:
         self._engine = engine
+        self._is_own = is_own
 
     @staticmethod
     def insert_many(table: Table) -> ClauseElement:
@@ -109,22 +111,27 @@ class Postgres:
 
     def _choose_settings(self, transaction: Transaction) -> None:
         """Choose what a transaction sets, by what the server, the user and the session are configured to."""
-        (commit, wait, pause, server, client), *_ = transaction.execute_text(_CONFIGURED).rows
+        (commit, wait, pause, server, client, session), *_ = transaction.execute_text(_CONFIGURED).rows
         if {server, client} != {_ENCODING}:
             raise unusable(
                 shown(self._engine),
                 f"its encoding is {server} and that of its connections is {client}, and only {_ENCODING} can hold "
                 f"every text: create it with ENCODING '{_ENCODING}', and leave out client_encoding",
             )
-        # Every transaction sets all of them: behind a pooler, it may have a session that is configured otherwise.
-        settings = [
-            f"SET LOCAL synchronous_commit = '{'on' if commit == 'off' else commit}'",
-            f"SET LOCAL lock_timeout = '{f'{LONGEST_WAIT}s' if wait == '0' else wait}'",
-        ]
         # A session whose client vanished would keep its locks for ever, so the server ends it for idling.
-        longest = f"{_LONGEST_PAUSE}s" if pause == "0" else pause
-        pauses = [f"SET LOCAL idle_in_transaction_session_timeout = '{longest}'"]
-        transaction.pooled.info.update({_IF_IT_PAUSES: pauses, _SETTINGS: settings})
+        settings = {
+            "synchronous_commit": "on" if commit == "off" else commit,
+            "lock_timeout": f"{LONGEST_WAIT}s" if wait == "0" else wait,
+        }
+        pauses = {"idle_in_transaction_session_timeout": f"{_LONGEST_PAUSE}s" if pause == "0" else pause}
+        info = transaction.pooled.info
+        # A pooler lends its sessions: it has to give its clients process ids of its own, or none could cancel a call.
+        if self._is_own and session == transaction.driver.pgconn.backend_pid:
+            transaction.run([*_set("SESSION", {**settings, **pauses, "default_transaction_isolation": _ISOLATION})])
+            info.update({_IF_IT_PAUSES: [], _IS_SET_UP: True, _SETTINGS: []})
+        else:
+            # Every transaction sets all of them: behind a pooler, it may have a session that is configured otherwise.
+            info.update({_IF_IT_PAUSES: _set("LOCAL", pauses), _SETTINGS: _set("LOCAL", settings)})
 
     def check(self, transaction: Transaction, *, writes: bool) -> None:
         """Do nothing: the server has acknowledged it."""
@@ -133,9 +140,12 @@ class Postgres:
         if _BEGINS in transaction.pooled.info:
             transaction.driver.autocommit = False
 
+    def is_atomic_alone(self, transaction: Transaction) -> bool:
+        return _IS_SET_UP in transaction.pooled.info
+
     def begin(self, transaction: Transaction, lock: str | None = None, *, pauses: bool = False) -> Sequence[str]:
         # Each statement sees what is committed by then.
-        begins = ["BEGIN ISOLATION LEVEL READ COMMITTED", *transaction.pooled.info[_SETTINGS]]
+        begins = [f"BEGIN ISOLATION LEVEL {_ISOLATION}", *transaction.pooled.info[_SETTINGS]]
         if pauses:
             begins += transaction.pooled.info[_IF_IT_PAUSES]
         return begins if lock is None else [*begins, f"SELECT pg_advisory_xact_lock({_number(lock)})"]
@@ -150,6 +160,10 @@ class Postgres:
 
     def close(self) -> None:
         """Do nothing: nothing is known of the database."""
+
+
+def _set(scope: str, settings: Mapping[str, str]) -> list[str]:
+    return [f"SET {scope} {name} = '{value}'" for name, value in settings.items()]
 
 
 def _written(statement: Change | str) -> tuple[str, Sequence[Any]]:

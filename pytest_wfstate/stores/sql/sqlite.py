@@ -63,7 +63,6 @@ class Sqlite:
     """A SQLite database."""
 
     transaction: ClassVar[type[Transaction]] = SqliteTransaction
-    autocommit_is_atomic: ClassVar[bool] = True
     insert: ClassVar[Callable[..., Any]] = staticmethod(sqlite.insert)
     writer: ClassVar[Writer] = pysqlite.dialect(paramstyle="named")
     has_table: ClassVar[Statement] = Statement(
@@ -125,6 +124,9 @@ class Sqlite:
     def restore(self, transaction: Transaction) -> None:
         if _BEGINS in transaction.pooled.info:
             transaction.driver.isolation_level = transaction.pooled.info[_BEGINS]
+
+    def is_atomic_alone(self, transaction: Transaction) -> bool:  # noqa: ARG002
+        return True
 
     def begin(self, *_: object, pauses: bool = False) -> Sequence[str]:  # noqa: ARG002
         return ["BEGIN IMMEDIATE"]  # a writer has the whole database locked, and nobody ends it for idling

@@ -24,8 +24,8 @@ def in_call(store: Any, work: Callable[[Any], Any], *, writes: bool = False) -> 
     return store._database._run(work, writes=writes)
 
 
-def setting(engine: Engine, place: Place, question: str) -> Any:
+def setting(where: str | Engine, place: Place, question: str) -> Any:
     """Ask the database about a transaction in which a store changes something."""
-    with SqlResumeStore(engine, prefix=place.prefix) as store:
+    with SqlResumeStore(where, prefix=place.prefix) as store:
         asked = Statement(text(question), store._database.dialect.writer)
         return store._database.write([(asked, {})])[0].value

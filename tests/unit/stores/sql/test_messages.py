@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from sqlalchemy import text
@@ -14,14 +15,17 @@ from pytest_wfstate import (
     Server,
     SqlEffectStore,
     SqlPausedStore,
+    SqlResumeStore,
     SqlRunStore,
     SqlSnapshotStore,
     as_sync,
     samples,
 )
 from pytest_wfstate.faults.servers.proxy import Proxy
+from pytest_wfstate.stores.sql import libpq
 from tests.unit.stores.sql.engines import POINT
 from tests.unit.stores.sql.places import Place, new_prefix
+from tests.unit.stores.sql.pooler import Pooler
 from tests.unit.stores.sql.workers import LOOKS
 
 KEY = samples.snapshot("a", 1).key
@@ -66,6 +70,20 @@ def test_a_transaction_is_one_message(postgres: Server, kind: Any, look: str, ar
                 sent[name] = proxy.messages - before
     assert sent == {name: expected for name, (expected, _) in CALLS.items() if name in sent}
     assert sent
+
+
+@pytest.mark.parametrize(("direct", "count"), [(True, 1), (False, 5)])
+def test_a_session_that_is_the_stores_own_is_set_up_once_and_others_for_each_change(
+    postgres: Server, direct: bool, count: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with Pooler(postgres.url, sessions=1) as pooler:
+        store = SqlResumeStore(postgres.url if direct else pooler.url, prefix=new_prefix())
+        store.save(POINT)
+        exchange = Mock(side_effect=libpq.exchange)
+        monkeypatch.setattr(libpq, "exchange", exchange)
+        store.save(POINT)
+        assert [len(message) for _, message in (call.args for call in exchange.call_args_list)] == [count]
+        store.close()
 
 
 def test_postgres_never_ends_a_transaction_for_idling(on_postgres: Place) -> None:

@@ -118,6 +118,9 @@ def test_a_change_waits_for_others_as_long_as_the_database_is_configured_to(
 ) -> None:
     engine = on_postgres.engine(connect_args={"options": f"-c lock_timeout={given}"})
     assert setting(engine, on_postgres, "SHOW lock_timeout") == expected
+    assert (
+        setting(f"{on_postgres.url}?options=-c%20lock_timeout%3D{given}", on_postgres, "SHOW lock_timeout") == expected
+    )
     with engine.connect() as connection:
         assert connection.execute(text("SHOW lock_timeout")).scalar_one() == given
         assert connection.execute(text("SHOW idle_in_transaction_session_timeout")).scalar_one() == "0"
