@@ -11,6 +11,8 @@ import contextlib
 import errno
 import os
 import stat
+import sys
+import time
 import weakref
 from collections.abc import MutableMapping
 from pathlib import Path
@@ -30,8 +32,10 @@ Info = MutableMapping[Any, Any]
 
 _FILE = "wfstate file"  # in the info of a connection: the file that it has open
 _LOG = "wfstate log"  # its write-ahead log, an _OpenLog
+_NAMES = "wfstate names"  # the folder of both as it was when they were last looked for, and found
 _NONE: FileId = (-1, -1)
 _BESIDE = ("-journal", "-wal", "-shm")
+_CLOCK_REALTIME_COARSE = 5  # of Linux, in its clock_gettime(2)
 
 
 class SqliteFile:
@@ -43,6 +47,7 @@ class SqliteFile:
     def __init__(self, url: URL, mode: int = DEFAULT_MODE) -> None:
         self.path = _path(str(url.database))
         self._name = str(self.path)
+        self._folder = str(self.path.parent)
         self._mode = mode
         self._opened: FileId | None = None
         self._before: FileId | None = None  # what was there before the first connection
@@ -123,15 +128,23 @@ class SqliteFile:
     def check_change(self, connection: Info) -> None:
         """Check, after a change, that it was made in files that are still there.
 
+        While their folder has not changed, nor have the names in it: so they are looked for again only if it has.
+
         Raises:
             LostConnection: it was not, or they were replaced since.
 
         """
+        folder = _unchanging(self._folder)
+        if folder is not None and folder == connection.get(_NAMES):
+            return
         if _id(self._name) != connection[_FILE]:
             raise self._stale(f"the database file {self.path}")
         log = connection.get(_LOG)
-        if log is not None and not log.is_there():
+        if log is None:
+            return
+        if not log.is_there():
             raise self._stale(f"the write-ahead log {log.path}")
+        connection[_NAMES] = None if os.path.islink(self._name) else folder
 
     def note_log(self, connection: Info) -> None:
         """Note which log a connection has open, once it has opened one."""
@@ -258,6 +271,22 @@ def _id(path: str) -> FileId | None:
     except (FileNotFoundError, NotADirectoryError):
         return None
     return found.st_dev, found.st_ino
+
+
+def _unchanging(folder: str) -> tuple[int, ...] | None:
+    """Return which folder is at a path, and when names in it changed last: None if it may change now, unnoticed.
+
+    A change gets the time of the kernel's last tick or a later one, so the next change gets another time than one that
+    was made before that tick.
+    """
+    if sys.platform != "linux":
+        return None
+    tick = time.clock_gettime_ns(_CLOCK_REALTIME_COARSE)
+    try:
+        found = os.stat(folder)
+    except OSError:
+        return None
+    return (found.st_dev, found.st_ino, found.st_mtime_ns, found.st_ctime_ns) if found.st_ctime_ns < tick else None
 
 
 def _status(path: str, *, follow_symlinks: bool) -> os.stat_result | None:

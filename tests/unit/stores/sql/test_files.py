@@ -7,6 +7,8 @@ import re
 import shutil
 import sqlite3
 import stat
+import sys
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -24,6 +26,7 @@ from pytest_wfstate import (
     samples,
 )
 from pytest_wfstate.stores.sql.sqlite import SqliteTransaction
+from pytest_wfstate.stores.sql.sqlite_file import _unchanging
 from tests.unit.stores.sql.engines import POINT, engine_of
 from tests.unit.stores.sql.places import Place
 
@@ -343,6 +346,45 @@ def test_a_lost_log_is_noticed_on_every_system(on_sqlite: Place, has: str, monke
         file_of(on_sqlite).with_name("state.db-wal").unlink()
         with pytest.raises(LostConnection, match=r"write-ahead log .*state\.db-wal was removed or replaced"):
             store.save(POINT)
+
+
+@pytest.mark.parametrize("what", ["its folder", "the link to its folder", "the link to it"])
+def test_a_file_lost_with_what_leads_to_it_is_noticed(tmp_path: Path, what: str) -> None:
+    for name in ("first", "second"):
+        (tmp_path / name).mkdir()
+        with SqlResumeStore(f"sqlite:///{tmp_path / name}/state.db"):
+            pass
+    link = tmp_path / "link"
+    link.symlink_to(tmp_path / "first" / "state.db" if what == "the link to it" else tmp_path / "first")
+    at = {"its folder": "first/state.db", "the link to its folder": "link/state.db", "the link to it": "link"}[what]
+    with SqlResumeStore(f"sqlite:///{tmp_path / at}") as store:
+        for _ in range(3):
+            store.save(POINT)
+        if what == "its folder":
+            (tmp_path / "first").rename(tmp_path / "old")
+            (tmp_path / "second").rename(tmp_path / "first")
+        else:
+            leads_to = os.readlink(link).replace("first", "second")
+            link.unlink()
+            link.symlink_to(leads_to)
+        with pytest.raises(LostConnection, match=r"was (removed|replaced)"):
+            store.save(POINT)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux has a clock that shows the kernel's ticks")
+def test_a_folder_that_looks_unchanged_has_the_names_that_it_had(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen = []
+    for n in range(1_000):
+        (tmp_path / str(n)).touch()
+        seen.append(_unchanging(str(tmp_path)))
+    known = [folder for folder in seen if folder is not None]
+    assert len(known) == len(set(known))
+    changed = tmp_path.stat().st_ctime_ns
+    for tick, is_known in ((changed, False), (changed + 1, True)):
+        monkeypatch.setattr(time, "clock_gettime_ns", lambda _, tick=tick: tick)
+        assert (_unchanging(str(tmp_path)) is not None) == is_known
 
 
 def test_a_store_that_is_closed_has_no_file_open(on_sqlite: Place) -> None:
