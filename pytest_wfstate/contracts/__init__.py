@@ -1,6 +1,7 @@
 """What a store promises: its records and its protocol, one module per contract."""
 
 from pytest_wfstate.contracts.effects import EffectStore, SideEffectRecord, WorkflowCheckpoint
+from pytest_wfstate.contracts.history import HistoryStore
 from pytest_wfstate.contracts.paused import (
     ApprovalField,
     Edge,
@@ -38,6 +39,7 @@ __all__ = [
     "Edits",
     "EffectStore",
     "FencedPausedStore",
+    "HistoryStore",
     "PausedStore",
     "PausedWorkflow",
     "ResumePoint",

@@ -6,6 +6,7 @@ from pytest_wfstate.suites.base import Suite
 from pytest_wfstate.suites.clauses import script
 from pytest_wfstate.suites.effects import EffectSuite
 from pytest_wfstate.suites.faults import RaceRole, Scenario, race_roles_of
+from pytest_wfstate.suites.history import HistorySuite
 from pytest_wfstate.suites.paused import PausedSuite
 from pytest_wfstate.suites.resume import ResumeSuite
 from pytest_wfstate.suites.runs import RunSuite
@@ -17,6 +18,7 @@ __all__ = [
     "Call",
     "Contract",
     "EffectSuite",
+    "HistorySuite",
     "Operation",
     "PausedSuite",
     "RaceRole",
@@ -32,6 +34,7 @@ __all__ = [
 ]
 
 SUITES: dict[str, type[Suite]] = {
-    suite.contract.name: suite for suite in (EffectSuite, PausedSuite, ResumeSuite, SnapshotSuite, RunSuite)
+    suite.contract.name: suite
+    for suite in (EffectSuite, PausedSuite, ResumeSuite, SnapshotSuite, RunSuite, HistorySuite)
 }
 """The suite of each contract."""

@@ -98,8 +98,11 @@ def timed(level: Level, promise: str, *steps: Step | Later | Tick) -> Test:
 
 
 def clauses(suite: type) -> Iterator[Clause]:
-    """Yield the clauses of a suite, core first, in the order in which they are written."""
-    tests = {name: test for base in reversed(suite.__mro__) for name, test in vars(base).items() if _is_clause(test)}
+    """Yield the clauses of a suite, core first, in the order in which they are written.
+
+    A contract for which a clause of all suites means nothing has None in its place.
+    """
+    tests = {name: test for base in reversed(suite.__mro__) for name, test in vars(base).items()}
     unsorted = filter(None, (clause_of(suite, test, name) for name, test in tests.items()))
     yield from sorted(unsorted, key=lambda clause: LEVELS.index(clause.level))
 

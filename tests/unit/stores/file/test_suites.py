@@ -14,6 +14,7 @@ import pytest
 
 from pytest_wfstate import (
     FileEffectStore,
+    FileHistoryStore,
     FilePausedStore,
     FileResumeStore,
     FileRunStore,
@@ -21,7 +22,7 @@ from pytest_wfstate import (
     as_sync,
 )
 from pytest_wfstate.stores.file import journal
-from pytest_wfstate.suites import EffectSuite, PausedSuite, ResumeSuite, RunSuite, SnapshotSuite
+from pytest_wfstate.suites import EffectSuite, HistorySuite, PausedSuite, ResumeSuite, RunSuite, SnapshotSuite
 
 
 class InNewFolder:
@@ -43,6 +44,10 @@ class TestEffects(InNewFolder, EffectSuite):
 
     def open(self, home: Path) -> Any:
         return as_sync(super().open(home))
+
+
+class TestHistory(InNewFolder, HistorySuite):
+    store = FileHistoryStore
 
 
 class TestPaused(InNewFolder, PausedSuite):

@@ -34,6 +34,10 @@ class TestMemoryEffects(InMemory, suites.EffectSuite):
     store = wf.MemoryEffectStore
 
 
+class TestMemoryHistory(InMemory, suites.HistorySuite):
+    store = wf.MemoryHistoryStore
+
+
 class TestMemoryPaused(InMemory, suites.PausedSuite):
     store = wf.MemoryPausedStore
 
