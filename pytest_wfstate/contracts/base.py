@@ -77,7 +77,7 @@ class GeneratedValues:
     def token_after(self, last: Any) -> Any:
         """Return the token that the store returned, if it is greater than `last`; else one that is never returned."""
         self.is_used = True
-        token = self._id
+        token: Any = self._id
         if token is None or last is None or self.is_unseen(last):
             return self._never_seen() if token is None else token
         return token if type(token) is type(last) and token > last else self._never_seen()

@@ -9,7 +9,7 @@ from pytest_wfstate.engine.script import RESTART, second_handle
 from pytest_wfstate.specs.history import APPEND, CLEAR, HISTORY, POP, READ, append, message, say
 from pytest_wfstate.suites import inputs
 from pytest_wfstate.suites.base import Suite
-from pytest_wfstate.suites.clauses import clause, script
+from pytest_wfstate.suites.clauses import NO_CLAUSE, clause, script
 from pytest_wfstate.suites.faults import RaceRole, Scenario, sized
 from pytest_wfstate.suites.faults.corruption import corrupted, must_raise
 
@@ -21,6 +21,7 @@ READS = [READ_A, READ_B]
 POP_A, CLEAR_A = POP("a"), CLEAR("a")
 FALSY: list[Any] = [None, 0, 0.0, False, "", [], {}]
 MANY = [append("a", *range(100 * number, 100 * number + 100)) for number in range(12)]
+POPS = [POP_A] * 6
 LIMITS = [READ("a", limit) for limit in (0, 1, 2, 3, 4, 100, None)]
 
 
@@ -64,7 +65,7 @@ class HistorySuite(Suite):
     heals = [CLEAR_A]
     afterwards = [say("b", 9), READ_B, POP("b"), say("a", 9), READ_A]
 
-    test_save_replaces = None  # appending replaces nothing
+    test_save_replaces = NO_CLAUSE  # appending replaces nothing
 
     test_append_adds = script(
         "core",
@@ -104,7 +105,7 @@ class HistorySuite(Suite):
     test_append_nothing = script(
         "safe",
         "Appending no items changes nothing.",
-        *(append("a"), READ_A, POP_A, A, append("a"), append("b"), *READS, RESTART, *READS),
+        *(append("a"), READ_A, POP_A, A, append("a"), append("b"), READ_A, READ_B, RESTART, READ_A, READ_B),
     )
     test_append_again = script(
         "safe", "An item that equals an earlier one is added all the same.", A, A, TWO, A, READ_A, RESTART, A, READ_A
@@ -136,23 +137,18 @@ class HistorySuite(Suite):
         *(A, B, say("aa"), say("a.b"), TWO, POP_A, READ_B, READ("aa"), READ("a.b"), CLEAR_A),
         *(READ_B, READ("aa"), READ("a.b"), RESTART, READ_A, READ_B, READ("aa"), READ("a.b")),
     )
-    test_append_bad_id = script(
+    test_ids_refused_by_all = script(
         "safe",
         "Every method refuses an invalid id and changes nothing.",
-        *(
-            A,
-            *(method for id_ in inputs.BAD_IDS for method in (say(id_), POP(id_), CLEAR(id_))),
-            READ_A,
-            RESTART,
-            READ_A,
-        ),
+        *(A, *(method(id_) for id_ in inputs.BAD_IDS for method in (say, POP, CLEAR))),
+        *(READ_A, RESTART, READ_A),
         fault="input",
     )
     test_append_all_or_none = script(
         "safe",
         "If one item cannot be stored, none is.",
-        *(A, append("a", message(2), math.nan), append("b", math.inf, message(2)), *READS),
-        *(RESTART, *READS),
+        *(A, append("a", message(2), math.nan), append("b", math.inf, message(2)), READ_A, READ_B),
+        *(RESTART, READ_A, READ_B),
         fault="input",
     )
     test_append_a_list = script(
@@ -168,7 +164,7 @@ class HistorySuite(Suite):
         fault="input",
     )
     test_pop_falsy = script(
-        "safe", "A falsy item is popped as it is.", append("a", *FALSY), *[POP_A] * 6, READ_A, RESTART, POP_A, READ_A
+        "safe", "A falsy item is popped as it is.", append("a", *FALSY), *POPS, READ_A, RESTART, POP_A, READ_A
     )
     test_pop_elsewhere = script(
         "safe",

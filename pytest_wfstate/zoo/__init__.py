@@ -5,6 +5,7 @@ It proves that the suites catch real bugs. Every known-bad store is a few lines 
 
 from pytest_wfstate.zoo import (
     effects,
+    history,
     paused,
     paused_claims,
     paused_fencing,
@@ -21,6 +22,7 @@ __all__ = [
     "KNOWN_BAD_STORES",
     "KnownBadStore",
     "effects",
+    "history",
     "paused",
     "paused_claims",
     "paused_fencing",
