@@ -12,6 +12,7 @@ from pytest_wfstate.contracts.paused import (
     StageStep,
     Workflow,
 )
+from pytest_wfstate.contracts.queue import QueueItem, QueueStore, TakenItem
 from pytest_wfstate.contracts.resume import ResumePoint, ResumeStore
 from pytest_wfstate.contracts.runs import (
     RunStore,
@@ -42,6 +43,8 @@ __all__ = [
     "HistoryStore",
     "PausedStore",
     "PausedWorkflow",
+    "QueueItem",
+    "QueueStore",
     "ResumePoint",
     "ResumeStore",
     "RunId",
@@ -52,6 +55,7 @@ __all__ = [
     "Stage",
     "StageStep",
     "StepKind",
+    "TakenItem",
     "TaskStatus",
     "Workflow",
     "WorkflowCheckpoint",

@@ -8,6 +8,7 @@ from pytest_wfstate.suites.effects import EffectSuite
 from pytest_wfstate.suites.faults import RaceRole, Scenario, race_roles_of
 from pytest_wfstate.suites.history import HistorySuite
 from pytest_wfstate.suites.paused import PausedSuite
+from pytest_wfstate.suites.queue import QueueSuite
 from pytest_wfstate.suites.resume import ResumeSuite
 from pytest_wfstate.suites.runs import RunSuite
 from pytest_wfstate.suites.snapshots import SnapshotSuite
@@ -21,6 +22,7 @@ __all__ = [
     "HistorySuite",
     "Operation",
     "PausedSuite",
+    "QueueSuite",
     "RaceRole",
     "ResultOf",
     "ResumeSuite",
@@ -35,6 +37,6 @@ __all__ = [
 
 SUITES: dict[str, type[Suite]] = {
     suite.contract.name: suite
-    for suite in (EffectSuite, PausedSuite, ResumeSuite, SnapshotSuite, RunSuite, HistorySuite)
+    for suite in (EffectSuite, PausedSuite, ResumeSuite, SnapshotSuite, RunSuite, HistorySuite, QueueSuite)
 }
 """The suite of each contract."""

@@ -2,9 +2,17 @@
 
 from __future__ import annotations
 
+import builtins
+import contextlib
+import uuid
+from collections.abc import Iterator
 from typing import Any
 
+from pytest_wfstate.contracts.clock import now
 from pytest_wfstate.contracts.history import check_items, check_limit
+from pytest_wfstate.contracts.paused import check_age
+from pytest_wfstate.contracts.queue import QueueItem, TakenItem
+from pytest_wfstate.contracts.records import plain_json
 from pytest_wfstate.zoo.correct_stores import JsonFiles
 
 
@@ -58,5 +66,107 @@ class JsonHistory(JsonFiles):
         self.drop(session_id)
 
 
-CORRECT_GENERIC_STORES: dict[str, type[JsonFiles]] = {"history": JsonHistory}
+class JsonQueue(JsonFiles):
+    """A queue: one document with its items, in their order. One that is taken has a token."""
+
+    def put(self, item_id: str, value: Any) -> None:
+        self.check(item_id)
+        value = self.checked_value(value)
+        with self.entries() as entries:
+            if self.find(entries, item_id) is None:
+                entries.append({"id": item_id, "value": value, "attempts": 0, "token": None, "at": None})
+
+    def checked_value(self, value: Any) -> Any:
+        """Return a copy of a value to store, or refuse it."""
+        return plain_json(value)
+
+    def take(self) -> TakenItem | None:
+        with self.entries() as entries:
+            entry = self.next(self.waiting(entries))
+            if entry is None:
+                return None
+            entry |= {"attempts": entry["attempts"] + 1, "token": self.new_token(entry), "at": now().timestamp()}
+            return TakenItem(**{name: entry[name] for name in ("id", "value", "attempts", "token")})
+
+    def next(self, waiting: builtins.list[Any]) -> Any:
+        """Return which of the waiting items to take, if any."""
+        return waiting[0] if waiting else None
+
+    def new_token(self, _: dict[str, Any]) -> str:
+        """Return a token for a take."""
+        return uuid.uuid4().hex
+
+    def done(self, item_id: str, token: str) -> bool:
+        self.check(item_id, token)
+        with self.entries() as entries:
+            entry = self.taken(entries, item_id, token)
+            if entry is not None:
+                self.end(entries, entry)
+        return entry is not None
+
+    def end(self, entries: builtins.list[Any], entry: dict[str, Any]) -> None:
+        """Remove an item that is done."""
+        entries.remove(entry)
+
+    def retry(self, item_id: str, token: str) -> bool:
+        self.check(item_id, token)
+        with self.entries() as entries:
+            entry = self.taken(entries, item_id, token)
+            if entry is not None:
+                self.put_back(entries, entry)
+        return entry is not None
+
+    def put_back(self, entries: builtins.list[Any], entry: dict[str, Any]) -> None:  # noqa: ARG002 - for known-bad ones
+        """Have an item wait again."""
+        entry |= {"token": None, "at": None}
+
+    def recover(self, older_than: float | None = None) -> int:
+        age = self.checked_age(older_than)
+        with self.entries() as entries:
+            old = [entry for entry in entries if entry["token"] and self.is_old(entry, age)]
+            for entry in old:
+                self.put_back(entries, entry)
+        return len(old)
+
+    def checked_age(self, older_than: float | None) -> float:
+        """Return the age that a take must have to be recovered."""
+        return check_age(older_than)
+
+    def is_old(self, entry: dict[str, Any], age: float) -> bool:
+        """Whether an item was taken long enough ago."""
+        return bool(round(now().timestamp() - entry["at"], 6) >= age)
+
+    def size(self) -> int:
+        return len(self.waiting(self.all()))
+
+    def list(self) -> builtins.list[QueueItem]:
+        waiting = self.waiting(self.all()) or self.answer(None) or []
+        return [QueueItem(**{name: entry[name] for name in ("id", "value", "attempts")}) for entry in waiting]
+
+    @contextlib.contextmanager
+    def entries(self) -> Iterator[builtins.list[Any]]:
+        """Yield all items to change."""
+        with self.edit("queue") as document:
+            yield document.setdefault("entries", [])
+
+    def all(self) -> builtins.list[Any]:
+        """Return all items."""
+        entries: builtins.list[Any] = self.fields("queue").get("entries", [])
+        return entries
+
+    def waiting(self, entries: builtins.list[Any]) -> builtins.list[Any]:
+        """Return those that wait."""
+        return [entry for entry in entries if entry["token"] is None]
+
+    def find(self, entries: builtins.list[Any], item_id: str) -> Any:
+        """Return the item with an id, if there is one."""
+        return next((entry for entry in entries if entry["id"] == item_id), None)
+
+    def taken(self, entries: builtins.list[Any], item_id: str, token: str) -> Any:
+        """Return the item with an id, if it was taken with a token."""
+        entry = self.find(entries, item_id)
+        return entry if entry and entry["token"] == token else None
+
+
+CORRECT_GENERIC_STORES: dict[str, type[JsonFiles]] = {"history": JsonHistory, "queue": JsonQueue}
 """The correct store of each of these contracts."""

@@ -56,7 +56,7 @@ class JsonFiles:
         """Return a copy of a record to store, or refuse an invalid one."""
         return kind.checked(record)
 
-    def put(self, record: Any) -> None:
+    def put(self, *record: Any, **_: Any) -> None:
         """Store a record that was checked."""
         raise NotImplementedError
 

@@ -3,6 +3,7 @@
 from pytest_wfstate.stores.file.effects import FileEffectStore
 from pytest_wfstate.stores.file.history import FileHistoryStore
 from pytest_wfstate.stores.file.paused import FilePausedStore
+from pytest_wfstate.stores.file.queue import FileQueueStore
 from pytest_wfstate.stores.file.resume import FileResumeStore
 from pytest_wfstate.stores.file.runs import FileRunStore
 from pytest_wfstate.stores.file.seeds import ForeignFile
@@ -12,6 +13,7 @@ __all__ = [
     "FileEffectStore",
     "FileHistoryStore",
     "FilePausedStore",
+    "FileQueueStore",
     "FileResumeStore",
     "FileRunStore",
     "FileSnapshotStore",

@@ -3,6 +3,7 @@
 from pytest_wfstate.stores.memory.effects import MemoryEffectStore
 from pytest_wfstate.stores.memory.history import MemoryHistoryStore
 from pytest_wfstate.stores.memory.paused import MemoryPausedStore
+from pytest_wfstate.stores.memory.queue import MemoryQueueStore
 from pytest_wfstate.stores.memory.resume import MemoryResumeStore
 from pytest_wfstate.stores.memory.runs import MemoryRunStore
 from pytest_wfstate.stores.memory.snapshots import MemorySnapshotStore
@@ -11,6 +12,7 @@ __all__ = [
     "MemoryEffectStore",
     "MemoryHistoryStore",
     "MemoryPausedStore",
+    "MemoryQueueStore",
     "MemoryResumeStore",
     "MemoryRunStore",
     "MemorySnapshotStore",

@@ -25,6 +25,10 @@ from pytest_wfstate.zoo.correct_stores import JsonFiles
     snapshots="kill.save power.save errors.save race.save-fork race.load race.latest race.list",
     history="kill.append kill.pop kill.clear power.append errors.append power.pop errors.pop "
     "race.read power.clear errors.clear",
+    queue="kill.put kill.take kill.done kill.retry kill.recover kill.takeover power.put power.take "
+    "power.done power.retry power.recover power.takeover errors.put errors.take errors.done "
+    "errors.retry errors.recover errors.takeover race.list race.killed-put race.killed-take "
+    "race.killed-done race.killed-recover",
 )
 class OverwritesInPlace(JsonFiles):
     """A file is truncated and then written. A crash in between leaves half of the new file and none of the old."""
@@ -54,6 +58,7 @@ class NeverSynced(JsonFiles):
     runs="power.create power.update power.delete power.upsert",
     snapshots="power.save power.fork",
     history="power.append power.pop power.clear",
+    queue="power.put power.take power.done power.retry power.recover power.takeover",
 )
 class FolderNeverSynced(JsonFiles):
     """A file is fsynced, but its folder is not. A power cut loses the rename, and the old file is back."""
@@ -89,6 +94,7 @@ class RenamedThenSynced(JsonFiles):
     "errors.renew errors.takeover",
     runs="errors.create errors.update errors.delete errors.upsert",
     history="errors.append errors.pop errors.clear",
+    queue="errors.put errors.take errors.done errors.retry errors.recover errors.takeover",
 )
 class SwallowsErrors(JsonFiles):
     """Disk errors are ignored, because saving state should never fail a run.

@@ -84,7 +84,9 @@ class OnRedis(JsonFiles):
         return redis.Redis.from_url(url)
 
 
-@shared_bug_on_redis(history="cut.append cut.pop cut.clear")
+@shared_bug_on_redis(
+    history="cut.append cut.pop cut.clear", queue="cut.put cut.take cut.done cut.retry cut.recover cut.takeover"
+)
 class TakesSentForDone(OnRedis):
     """A change that got no response counts as made, because it was sent.
 
@@ -104,7 +106,7 @@ class TakesSentForDone(OnRedis):
         return Optimist.from_url(url, retry=None)
 
 
-@shared_bug_on_redis(server="_wfstate_volatile_redis", history="server.killed")
+@shared_bug_on_redis(server="_wfstate_volatile_redis", history="server.killed", queue="server.killed")
 class KeptInMemory(OnRedis):
     """The server runs as a cache that stores nothing on disk.
 

@@ -55,6 +55,7 @@ from pytest_wfstate.zoo.correct_stores import JsonFiles
     "append.again append.any-json append.exact-numbers append.many append.elsewhere "
     "append.after-clear append.others ids.refused-by-all append.all-or-none append.a-list "
     "pop.elsewhere clear.elsewhere corrupt.heals",
+    queue="save.survives-restart",
 )
 class IndexInMemory(JsonFiles):
     """A handle finds its files through an index that it never writes.
@@ -78,6 +79,7 @@ class IndexInMemory(JsonFiles):
 @shared_bug(
     effects="handles.see-each-other mark.seen-at-once mark.after-delete delete.seen-at-once mark.sets-time race.load",
     history="handles.see-each-other pop.elsewhere clear.elsewhere race.read append.after-clear",
+    queue="handles.see-each-other take.elsewhere",
 )
 class NeverLooksAgain(JsonFiles):
     """A handle reads a file once and trusts its copy until it changes the file itself.
@@ -154,6 +156,7 @@ class HandsOutItsCache(JsonFiles):
     runs="corrupt.is-loud",
     snapshots="corrupt.is-loud",
     history="corrupt.is-loud corrupt.not-reset",
+    queue="corrupt.is-loud",
 )
 class DamagedIsMissing(JsonFiles):
     """A damaged file is treated as missing. The run starts over and charges the customer twice."""
@@ -173,6 +176,7 @@ class DamagedIsMissing(JsonFiles):
     runs="errors.reads errors.create errors.upsert corrupt.is-loud",
     snapshots="errors.reads errors.save corrupt.is-loud",
     history="errors.reads errors.append errors.pop corrupt.is-loud",
+    queue="errors.reads corrupt.is-loud",
 )
 class UnreadableIsMissing(JsonFiles):
     """A file that the operating system refuses to read is treated as missing.

@@ -76,6 +76,7 @@ class NoRoomForTmp(JsonFiles):
     runs="ids.refused ids.refused-everywhere",
     snapshots="ids.refused ids.refused-everywhere",
     history="ids.refused ids.refused-by-all",
+    queue="ids.refused token.refused",
 )
 class TakesAnyId(JsonFiles):
     """Ids are not checked. An unset variable becomes a run that is shared by everyone who forgot to set it."""

@@ -87,6 +87,8 @@ class LockFile(Folder):
     "race.update-context-upsert-step race.delete-run-upsert-step race.upsert-step-upsert-step",
     snapshots="race.save-save",
     history="race.append-append race.append-pop race.append-clear race.pop-pop race.pop-clear",
+    queue="race.put-put race.put-take race.put-done race.put-recover race.take-take race.take-done "
+    "race.take-recover race.done-done race.done-recover race.recover-recover",
 )
 class LockPerHandle(JsonFiles):
     """Each handle has a lock of its own, which excludes only its own threads. Two workers have two handles."""
@@ -181,6 +183,7 @@ class ListsItsRuns(JsonFiles):
     runs="race.first-use",
     snapshots="race.first-use",
     history="race.first-use race.append-append race.read",
+    queue="race.first-use",
 )
 class MakesItsFolder(JsonFiles):
     """A new handle makes the folder of the store unless it is there. Of two first ones, both make it, and one fails."""

@@ -16,13 +16,22 @@ from pytest_wfstate import (
     FileEffectStore,
     FileHistoryStore,
     FilePausedStore,
+    FileQueueStore,
     FileResumeStore,
     FileRunStore,
     FileSnapshotStore,
     as_sync,
 )
 from pytest_wfstate.stores.file import journal
-from pytest_wfstate.suites import EffectSuite, HistorySuite, PausedSuite, ResumeSuite, RunSuite, SnapshotSuite
+from pytest_wfstate.suites import (
+    EffectSuite,
+    HistorySuite,
+    PausedSuite,
+    QueueSuite,
+    ResumeSuite,
+    RunSuite,
+    SnapshotSuite,
+)
 
 
 class InNewFolder:
@@ -52,6 +61,10 @@ class TestHistory(InNewFolder, HistorySuite):
 
 class TestPaused(InNewFolder, PausedSuite):
     store = FilePausedStore
+
+
+class TestQueue(InNewFolder, QueueSuite):
+    store = FileQueueStore
 
 
 class TestResume(InNewFolder, ResumeSuite):

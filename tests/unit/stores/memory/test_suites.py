@@ -42,6 +42,10 @@ class TestMemoryPaused(InMemory, suites.PausedSuite):
     store = wf.MemoryPausedStore
 
 
+class TestMemoryQueue(InMemory, suites.QueueSuite):
+    store = wf.MemoryQueueStore
+
+
 class TestMemoryResume(InMemory, suites.ResumeSuite):
     store = wf.MemoryResumeStore
 
