@@ -2,6 +2,7 @@
 
 from pytest_wfstate.contracts.effects import EffectStore, SideEffectRecord, WorkflowCheckpoint
 from pytest_wfstate.contracts.history import HistoryStore
+from pytest_wfstate.contracts.lock import LockStore
 from pytest_wfstate.contracts.paused import (
     ApprovalField,
     Edge,
@@ -41,6 +42,7 @@ __all__ = [
     "EffectStore",
     "FencedPausedStore",
     "HistoryStore",
+    "LockStore",
     "PausedStore",
     "PausedWorkflow",
     "QueueItem",

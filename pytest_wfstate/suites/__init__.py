@@ -7,6 +7,7 @@ from pytest_wfstate.suites.clauses import script
 from pytest_wfstate.suites.effects import EffectSuite
 from pytest_wfstate.suites.faults import RaceRole, Scenario, race_roles_of
 from pytest_wfstate.suites.history import HistorySuite
+from pytest_wfstate.suites.lock import LockSuite
 from pytest_wfstate.suites.paused import PausedSuite
 from pytest_wfstate.suites.queue import QueueSuite
 from pytest_wfstate.suites.resume import ResumeSuite
@@ -20,6 +21,7 @@ __all__ = [
     "Contract",
     "EffectSuite",
     "HistorySuite",
+    "LockSuite",
     "Operation",
     "PausedSuite",
     "QueueSuite",
@@ -37,6 +39,6 @@ __all__ = [
 
 SUITES: dict[str, type[Suite]] = {
     suite.contract.name: suite
-    for suite in (EffectSuite, PausedSuite, ResumeSuite, SnapshotSuite, RunSuite, HistorySuite, QueueSuite)
+    for suite in (EffectSuite, PausedSuite, ResumeSuite, SnapshotSuite, RunSuite, HistorySuite, QueueSuite, LockSuite)
 }
 """The suite of each contract."""

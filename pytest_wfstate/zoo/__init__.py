@@ -6,6 +6,7 @@ It proves that the suites catch real bugs. Every known-bad store is a few lines 
 from pytest_wfstate.zoo import (
     effects,
     history,
+    lock,
     paused,
     paused_claims,
     paused_fencing,
@@ -24,6 +25,7 @@ __all__ = [
     "KnownBadStore",
     "effects",
     "history",
+    "lock",
     "paused",
     "paused_claims",
     "paused_fencing",

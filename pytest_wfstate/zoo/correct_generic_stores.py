@@ -10,6 +10,7 @@ from typing import Any
 
 from pytest_wfstate.contracts.clock import now
 from pytest_wfstate.contracts.history import check_items, check_limit
+from pytest_wfstate.contracts.lock import check_ttl
 from pytest_wfstate.contracts.paused import check_age
 from pytest_wfstate.contracts.queue import QueueItem, TakenItem
 from pytest_wfstate.contracts.records import plain_json
@@ -168,5 +169,79 @@ class JsonQueue(JsonFiles):
         return entry if entry and entry["token"] == token else None
 
 
-CORRECT_GENERIC_STORES: dict[str, type[JsonFiles]] = {"history": JsonHistory, "queue": JsonQueue}
+class JsonLock(JsonFiles):
+    """Locks: each is a document with the token of its last holder, and until when that holds it."""
+
+    def acquire(self, name: str, ttl: float) -> Any:
+        self.check(name)
+        time = self.checked_time(ttl)
+        with self.edit(name) as lock:
+            if self.is_held(lock):
+                return None
+            lock |= {"name": name, "token": self.next_token(lock.get("token")), "until": self.after(time)}
+            return lock["token"]
+
+    def checked_time(self, ttl: float) -> float:
+        """Return for how many seconds to hold a lock, or refuse it."""
+        return check_ttl(ttl).total_seconds()
+
+    def next_token(self, last: Any) -> Any:
+        """Return the token after the last one."""
+        return (last or 0) + 1
+
+    def after(self, time: float) -> float:
+        """Return the moment some seconds from now."""
+        return round(now().timestamp() + time, 6)
+
+    def is_held(self, lock: dict[str, Any]) -> bool:
+        """Whether a lock is held now."""
+        return bool(lock.get("until") and self.after(0) < lock["until"])
+
+    def renew(self, name: str, token: Any, ttl: float) -> bool:
+        self.check(name)
+        time = self.checked_time(ttl)
+        with self.edit(name) as lock:
+            matches = self.may_renew(lock, token)
+            if matches:
+                lock["until"] = self.renewed(lock, time)
+        return matches
+
+    def may_renew(self, lock: dict[str, Any], token: Any) -> bool:
+        """Whether a token renews a lock."""
+        return self.matches(lock, token)
+
+    def renewed(self, lock: dict[str, Any], time: float) -> float:  # noqa: ARG002 - for known-bad ones
+        """Return until when a renewed lock is held."""
+        return self.after(time)
+
+    def release(self, name: str, token: Any) -> bool:
+        self.check(name)
+        with self.edit(name) as lock:
+            matches = self.may_release(lock, token)
+            if matches:
+                self.end(lock)
+        return matches
+
+    def may_release(self, lock: dict[str, Any], token: Any) -> bool:
+        """Whether a token releases a lock."""
+        return self.matches(lock, token)
+
+    def end(self, lock: dict[str, Any]) -> None:
+        """Have nobody hold a lock."""
+        lock["until"] = None
+
+    def matches(self, lock: dict[str, Any], token: Any) -> bool:
+        """Whether a token is that of the present holder."""
+        return self.is_held(lock) and self.is_its(lock, token)
+
+    def is_its(self, lock: dict[str, Any], token: Any) -> bool:
+        """Whether a token is that of the last holder."""
+        return bool(lock.get("token") == token)
+
+    def held(self, name: str) -> bool:
+        self.check(name)
+        return self.is_held(self.answer(self.fields(name) or None) or {})
+
+
+CORRECT_GENERIC_STORES: dict[str, type[JsonFiles]] = {"history": JsonHistory, "queue": JsonQueue, "lock": JsonLock}
 """The correct store of each of these contracts."""

@@ -171,8 +171,11 @@ class PutLooksAtWaitingOnly(JsonQueue):
 class DoneForGood(JsonQueue):
     """Ids of items that are done are remembered, so that none is done twice. A daily job runs once."""
 
-    def end(self, entries: list[Any], entry: dict[str, Any]) -> None:
-        entry |= {"token": "done", "at": math.inf}
+    def end(self, entries: list[Any], entry: dict[str, Any]) -> None:  # noqa: ARG002 - it stays
+        entry["token"] = "done"
+
+    def is_old(self, entry: dict[str, Any], age: float) -> bool:
+        return entry["token"] != "done" and super().is_old(entry, age)
 
 
 @known_bad("queue", "put.refused")

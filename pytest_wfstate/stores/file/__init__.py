@@ -2,6 +2,7 @@
 
 from pytest_wfstate.stores.file.effects import FileEffectStore
 from pytest_wfstate.stores.file.history import FileHistoryStore
+from pytest_wfstate.stores.file.lock_store import FileLockStore
 from pytest_wfstate.stores.file.paused import FilePausedStore
 from pytest_wfstate.stores.file.queue import FileQueueStore
 from pytest_wfstate.stores.file.resume import FileResumeStore
@@ -12,6 +13,7 @@ from pytest_wfstate.stores.file.snapshots import FileSnapshotStore
 __all__ = [
     "FileEffectStore",
     "FileHistoryStore",
+    "FileLockStore",
     "FilePausedStore",
     "FileQueueStore",
     "FileResumeStore",

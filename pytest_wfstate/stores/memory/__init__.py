@@ -2,6 +2,7 @@
 
 from pytest_wfstate.stores.memory.effects import MemoryEffectStore
 from pytest_wfstate.stores.memory.history import MemoryHistoryStore
+from pytest_wfstate.stores.memory.lock import MemoryLockStore
 from pytest_wfstate.stores.memory.paused import MemoryPausedStore
 from pytest_wfstate.stores.memory.queue import MemoryQueueStore
 from pytest_wfstate.stores.memory.resume import MemoryResumeStore
@@ -11,6 +12,7 @@ from pytest_wfstate.stores.memory.snapshots import MemorySnapshotStore
 __all__ = [
     "MemoryEffectStore",
     "MemoryHistoryStore",
+    "MemoryLockStore",
     "MemoryPausedStore",
     "MemoryQueueStore",
     "MemoryResumeStore",

@@ -29,6 +29,8 @@ from pytest_wfstate.zoo.correct_stores import JsonFiles
     "power.done power.retry power.recover power.takeover errors.put errors.take errors.done "
     "errors.retry errors.recover errors.takeover race.list race.killed-put race.killed-take "
     "race.killed-done race.killed-recover",
+    lock="kill.acquire kill.renew kill.release power.acquire power.renew power.release "
+    "errors.acquire errors.renew errors.release race.held",
 )
 class OverwritesInPlace(JsonFiles):
     """A file is truncated and then written. A crash in between leaves half of the new file and none of the old."""
@@ -59,6 +61,7 @@ class NeverSynced(JsonFiles):
     snapshots="power.save power.fork",
     history="power.append power.pop power.clear",
     queue="power.put power.take power.done power.retry power.recover power.takeover",
+    lock="power.acquire power.renew power.release",
 )
 class FolderNeverSynced(JsonFiles):
     """A file is fsynced, but its folder is not. A power cut loses the rename, and the old file is back."""
@@ -95,6 +98,7 @@ class RenamedThenSynced(JsonFiles):
     runs="errors.create errors.update errors.delete errors.upsert",
     history="errors.append errors.pop errors.clear",
     queue="errors.put errors.take errors.done errors.retry errors.recover errors.takeover",
+    lock="errors.acquire errors.renew errors.release",
 )
 class SwallowsErrors(JsonFiles):
     """Disk errors are ignored, because saving state should never fail a run.

@@ -85,7 +85,9 @@ class OnRedis(JsonFiles):
 
 
 @shared_bug_on_redis(
-    history="cut.append cut.pop cut.clear", queue="cut.put cut.take cut.done cut.retry cut.recover cut.takeover"
+    history="cut.append cut.pop cut.clear",
+    queue="cut.put cut.take cut.done cut.retry cut.recover cut.takeover",
+    lock="cut.acquire cut.renew cut.release",
 )
 class TakesSentForDone(OnRedis):
     """A change that got no response counts as made, because it was sent.
@@ -106,7 +108,9 @@ class TakesSentForDone(OnRedis):
         return Optimist.from_url(url, retry=None)
 
 
-@shared_bug_on_redis(server="_wfstate_volatile_redis", history="server.killed", queue="server.killed")
+@shared_bug_on_redis(
+    server="_wfstate_volatile_redis", history="server.killed", queue="server.killed", lock="server.killed"
+)
 class KeptInMemory(OnRedis):
     """The server runs as a cache that stores nothing on disk.
 

@@ -80,6 +80,7 @@ class IndexInMemory(JsonFiles):
     effects="handles.see-each-other mark.seen-at-once mark.after-delete delete.seen-at-once mark.sets-time race.load",
     history="handles.see-each-other pop.elsewhere clear.elsewhere race.read append.after-clear",
     queue="handles.see-each-other take.elsewhere",
+    lock="held.elsewhere race.held",
 )
 class NeverLooksAgain(JsonFiles):
     """A handle reads a file once and trusts its copy until it changes the file itself.
@@ -157,6 +158,7 @@ class HandsOutItsCache(JsonFiles):
     snapshots="corrupt.is-loud",
     history="corrupt.is-loud corrupt.not-reset",
     queue="corrupt.is-loud",
+    lock="corrupt.is-loud",
 )
 class DamagedIsMissing(JsonFiles):
     """A damaged file is treated as missing. The run starts over and charges the customer twice."""
@@ -177,6 +179,7 @@ class DamagedIsMissing(JsonFiles):
     snapshots="errors.reads errors.save corrupt.is-loud",
     history="errors.reads errors.append errors.pop corrupt.is-loud",
     queue="errors.reads corrupt.is-loud",
+    lock="errors.reads corrupt.is-loud",
 )
 class UnreadableIsMissing(JsonFiles):
     """A file that the operating system refuses to read is treated as missing.
@@ -191,7 +194,7 @@ class UnreadableIsMissing(JsonFiles):
             return {}
 
 
-@shared_bug(paused="corrupt.stays-local race.load", history="corrupt.stays-local race.read")
+@shared_bug(paused="corrupt.stays-local race.load", history="corrupt.stays-local race.read", lock="corrupt.stays-local")
 class OneBadFileBlindsAll(JsonFiles):
     """A run is looked up by reading every file for its id. If one of them is unreadable, no run is found."""
 

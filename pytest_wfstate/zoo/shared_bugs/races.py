@@ -89,6 +89,8 @@ class LockFile(Folder):
     history="race.append-append race.append-pop race.append-clear race.pop-pop race.pop-clear",
     queue="race.put-put race.put-take race.put-done race.put-recover race.take-take race.take-done "
     "race.take-recover race.done-done race.done-recover race.recover-recover",
+    lock="race.acquire-acquire race.acquire-renew race.acquire-release race.renew-renew "
+    "race.renew-release race.release-release",
 )
 class LockPerHandle(JsonFiles):
     """Each handle has a lock of its own, which excludes only its own threads. Two workers have two handles."""
@@ -184,6 +186,7 @@ class ListsItsRuns(JsonFiles):
     snapshots="race.first-use",
     history="race.first-use race.append-append race.read",
     queue="race.first-use",
+    lock="race.first-use",
 )
 class MakesItsFolder(JsonFiles):
     """A new handle makes the folder of the store unless it is there. Of two first ones, both make it, and one fails."""

@@ -35,6 +35,7 @@ from pytest_wfstate.zoo.correct_stores import JsonFiles, R
     "ids.never-collide append.nothing append.others append.all-or-none read.bad-limit "
     "pop.falsy pop.elsewhere clear.elsewhere corrupt.heals errors.pop",
     queue="load.missing random.calls",
+    lock="acquire.free random.calls",
 )
 class MissingIsAnError(JsonFiles):
     """Loading a missing record raises an error, as if it were lost. The first start of a run looks like a failure."""

@@ -15,6 +15,7 @@ import pytest
 from pytest_wfstate import (
     FileEffectStore,
     FileHistoryStore,
+    FileLockStore,
     FilePausedStore,
     FileQueueStore,
     FileResumeStore,
@@ -26,6 +27,7 @@ from pytest_wfstate.stores.file import journal
 from pytest_wfstate.suites import (
     EffectSuite,
     HistorySuite,
+    LockSuite,
     PausedSuite,
     QueueSuite,
     ResumeSuite,
@@ -57,6 +59,10 @@ class TestEffects(InNewFolder, EffectSuite):
 
 class TestHistory(InNewFolder, HistorySuite):
     store = FileHistoryStore
+
+
+class TestLock(InNewFolder, LockSuite):
+    store = FileLockStore
 
 
 class TestPaused(InNewFolder, PausedSuite):

@@ -38,6 +38,10 @@ class TestMemoryHistory(InMemory, suites.HistorySuite):
     store = wf.MemoryHistoryStore
 
 
+class TestMemoryLock(InMemory, suites.LockSuite):
+    store = wf.MemoryLockStore
+
+
 class TestMemoryPaused(InMemory, suites.PausedSuite):
     store = wf.MemoryPausedStore
 
