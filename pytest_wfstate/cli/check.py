@@ -20,7 +20,7 @@ from pytest_wfstate.faults.bounds import PROFILES
 from pytest_wfstate.faults.replay_id import NoReplayId, ReplayId
 from pytest_wfstate.report.progress import ProgressTable
 from pytest_wfstate.report.scorecard import scorecard, violations
-from pytest_wfstate.stores.backends import BACKENDS
+from pytest_wfstate.stores.backends import BACKENDS, GENERIC
 from pytest_wfstate.stores.passwords import hide_passwords
 from pytest_wfstate.suites import SUITES, Suite
 from pytest_wfstate.suites.clauses import LEVELS, MEDIA, clauses
@@ -115,7 +115,12 @@ def _replay_id(text: str) -> ReplayId:
 
 def shipped() -> list[str]:
     """Return the names of the stores of this package."""
-    return [f"{contract}.{backend}" for backend in BACKENDS for contract in SUITES]
+    return [
+        f"{contract}.{name}"
+        for name, backend in BACKENDS.items()
+        for contract in SUITES
+        if backend.keeps_all or contract not in GENERIC
+    ]
 
 
 def _source(target: str, suite: str, contract: str | None) -> SuiteSource:

@@ -1,6 +1,8 @@
 """What a store promises: its records and its protocol, one module per contract."""
 
 from pytest_wfstate.contracts.effects import EffectStore, SideEffectRecord, WorkflowCheckpoint
+from pytest_wfstate.contracts.history import HistoryStore
+from pytest_wfstate.contracts.lock import LockStore
 from pytest_wfstate.contracts.paused import (
     ApprovalField,
     Edge,
@@ -11,6 +13,7 @@ from pytest_wfstate.contracts.paused import (
     StageStep,
     Workflow,
 )
+from pytest_wfstate.contracts.queue import QueueItem, QueueStore, TakenItem
 from pytest_wfstate.contracts.resume import ResumePoint, ResumeStore
 from pytest_wfstate.contracts.runs import (
     RunStore,
@@ -38,8 +41,12 @@ __all__ = [
     "Edits",
     "EffectStore",
     "FencedPausedStore",
+    "HistoryStore",
+    "LockStore",
     "PausedStore",
     "PausedWorkflow",
+    "QueueItem",
+    "QueueStore",
     "ResumePoint",
     "ResumeStore",
     "RunId",
@@ -50,6 +57,7 @@ __all__ = [
     "Stage",
     "StageStep",
     "StepKind",
+    "TakenItem",
     "TaskStatus",
     "Workflow",
     "WorkflowCheckpoint",

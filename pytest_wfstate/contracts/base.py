@@ -42,11 +42,14 @@ class Call:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class ResultOf:
-    """Stands for an argument that only an earlier call can provide, such as a token: text that a method returned."""
+    """Stands for an argument that only an earlier call can provide, such as a token.
+
+    It is a text or a number that a method returned, or the `token` of a record that it returned.
+    """
 
     name: str
     nth: int = -1
-    """Which of the texts that it returned: 0 is the first, -1 the last."""
+    """Which of those that it returned: 0 is the first, -1 the last."""
 
 
 class GeneratedValues:
@@ -55,25 +58,38 @@ class GeneratedValues:
     _UNSEEN = "never-seen-"
 
     def __init__(self) -> None:
-        self._id: str | None = None
+        self._id: str | int | None = None
         self._unseen = 0
         self.is_used = False
-        """Whether the last call has generated an id."""
+        """Whether the last call has generated an id or a token."""
+        self.must_be_new = False
+        """Whether what it has generated must be new to the store."""
 
     def time(self) -> datetime.datetime:
         """Return the time that stands for any time."""
         return ANY_TIME
 
-    def id(self) -> str:
+    def id(self) -> Any:
         """Return the id that the store returned; if it died before that, one that is never asked for."""
-        self._unseen += 1
-        self.is_used = True
-        return self._id if self._id is not None else f"{self._UNSEEN}{self._unseen}"
+        self.is_used = self.must_be_new = True
+        return self._id if self._id is not None else self._never_seen()
 
-    def use(self, id_: str | None) -> None:
-        """Have the next call generate the id that a store returned, if it did."""
+    def token_after(self, last: Any) -> Any:
+        """Return the token that the store returned, if it is greater than `last`; else one that is never returned."""
+        self.is_used = True
+        token: Any = self._id
+        if token is None or last is None or self.is_unseen(last):
+            return self._never_seen() if token is None else token
+        return token if type(token) is type(last) and token > last else self._never_seen()
+
+    def use(self, id_: str | int | None) -> None:
+        """Have the next call generate the id or token that a store returned, if it did."""
         self._id = id_
-        self.is_used = False
+        self.is_used = self.must_be_new = False
+
+    def _never_seen(self) -> str:
+        self._unseen += 1
+        return f"{self._UNSEEN}{self._unseen}"
 
     def is_unseen(self, value: Any) -> bool:
         """Whether a value stands for any id that a store could have generated."""

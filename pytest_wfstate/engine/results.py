@@ -6,28 +6,29 @@ import dataclasses
 from collections.abc import Iterable
 
 from pytest_wfstate.contracts.base import Call, ResultOf
-from pytest_wfstate.oracle.history import Outcome, Returned
+from pytest_wfstate.oracle.history import Outcome, token_of
 
 NOTHING = "nothing was returned"
 """Passed for a result that there is not: of a call that was refused, or not yet made."""
 
 
 class Results:
-    """The texts that the calls of a script, a scenario or a worker have returned so far, by method."""
+    """The ids and tokens that the calls of a script, a scenario or a worker have returned so far, by method."""
 
     def __init__(self, made: Iterable[tuple[Call, Outcome]] = ()) -> None:
-        self._texts: dict[str, list[str]] = {}
+        self._tokens: dict[str, list[str | int]] = {}
         for call, outcome in made:
             self.add(call, outcome)
 
     def add(self, call: Call, outcome: Outcome) -> None:
-        """Remember what a call returned, if it is text."""
-        if isinstance(outcome, Returned) and isinstance(outcome.value, str):
-            self._texts.setdefault(call.name, []).append(outcome.value)
+        """Remember what a call returned, if it may be an id or a token."""
+        token = token_of(outcome)
+        if token is not None:
+            self._tokens.setdefault(call.name, []).append(token)
 
-    def texts(self, name: str) -> list[str]:
-        """Return the texts that a method has returned, oldest first."""
-        return self._texts.get(name, [])
+    def tokens(self, name: str) -> list[str | int]:
+        """Return what a method has returned, oldest first: texts, numbers, and the tokens of records."""
+        return self._tokens.get(name, [])
 
     def resolve(self, call: Call) -> Call:
         """Return the call to make: with results of earlier calls as arguments."""
@@ -36,5 +37,5 @@ class Results:
     def _resolve(self, arg: object) -> object:
         if not isinstance(arg, ResultOf):
             return arg
-        texts = self.texts(arg.name)
-        return texts[arg.nth] if -len(texts) <= arg.nth < len(texts) else NOTHING
+        tokens = self.tokens(arg.name)
+        return tokens[arg.nth] if -len(tokens) <= arg.nth < len(tokens) else NOTHING

@@ -55,6 +55,14 @@ class Forgotten:
 Outcome = Returned | Refused | Errored | NeverReturned | Forgotten
 
 
+def token_of(outcome: Outcome) -> str | int | None:
+    """Return the id or token in an outcome: a text or a number, or the `token` of a record, which is plain here."""
+    value = outcome.value if isinstance(outcome, Returned) else None
+    if isinstance(value, dict):
+        value = value.get("token")
+    return value if isinstance(value, (str, int)) and not isinstance(value, bool) else None
+
+
 @dataclasses.dataclass(frozen=True, slots=True)
 class Entry:
     """One call in a history.
@@ -75,10 +83,9 @@ class Entry:
         return isinstance(self.outcome, Returned | Refused)
 
     @property
-    def returned_text(self) -> str | None:
-        """The text that it returned, if it did: ids and tokens that a store generates are texts."""
-        returned = self.outcome.value if isinstance(self.outcome, Returned) else None
-        return returned if isinstance(returned, str) else None
+    def token(self) -> str | int | None:
+        """The id or token that it returned, if it did: one that a store may have generated."""
+        return token_of(self.outcome)
 
     @property
     def must_have_happened(self) -> bool:

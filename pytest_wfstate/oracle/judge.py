@@ -53,7 +53,7 @@ class Judge:
 
     def _remembered(self, state: ReferenceState, entry: Entry, call: Hashable) -> Iterable[ReferenceState]:
         """Ask the reference once about a call in a state."""
-        key = (state, entry.client, call, entry.must_have_happened, entry.returned_text)
+        key = (state, entry.client, call, entry.must_have_happened, entry.token)
         if key not in self._transitions:
             self._transitions[key] = list(self.model.transitions(state, entry))
         return self.model.explained(self._transitions[key], entry)

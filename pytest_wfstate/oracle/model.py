@@ -131,17 +131,18 @@ class ReferenceModel:
             self._need_independent_copies(state, entry)
         if self.would_replace(state, entry):
             yield Refused(Exception, declared=True), state
-        seen = entry.returned_text
+        seen = entry.token
         for effect in self._effects(state, entry):
             self._generated.use(seen)
             handles = state.copy()
             outcome = self._outcome(handles, entry, effect)
-            if not self._generated.is_used or seen is None or not state.knows(seen):  # what a store generates is new
+            if not self._generated.must_be_new or seen is None or not state.knows(seen):
                 yield outcome, ReferenceState(handles)
 
     def expected(self, state: ReferenceState, entry: Entry) -> Outcome:
-        """Return the outcome that a call should have."""
-        self._generated.use(None)
+        """Return the outcome that a call should have, with the token of the record that it returned, if that is new."""
+        is_new = isinstance(entry.outcome, Returned) and isinstance(entry.outcome.value, dict)
+        self._generated.use(entry.token if is_new and not state.knows(entry.token) else None)
         return self._outcome(state.copy(), entry)
 
     def is_generated(self, outcome: Outcome) -> bool:

@@ -75,7 +75,7 @@ def entry_in_words(entry: Entry) -> str:
 def expectation(expected: Sequence[Outcome], entry: Entry, model: ReferenceModel) -> list[str]:
     """Return what the reference allows instead of an outcome, and where two records differ, which may be elided."""
     if model.is_generated(expected[0]):
-        return ["expected: a new id" if model.generates_id(Call(entry.name)) else f"expected: a new {entry.name}"]
+        return [f"expected: a new {'id' if model.generates_id(Call(entry.name)) else 'token'}"]
     texts = dict.fromkeys(_alternative(outcome, expected[0]) for outcome in expected)
     return [f"expected: {' or '.join(texts)}", *_difference(expected, entry.outcome)]
 

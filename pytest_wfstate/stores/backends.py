@@ -20,6 +20,8 @@ class Backend:
     has_folder: bool = False
     schemes: tuple[str, ...] = ()
     """What the URL of its server may start with. Empty if it needs no server."""
+    keeps_all: bool = False
+    """Whether it keeps every contract, or only those of workflows."""
 
     def open(self, kind: str, home: Path, url: str = "") -> Any:
         """Open a store, such as the kind `Paused`, in the folder `home`, or under its name on the server at `url`."""
@@ -31,9 +33,12 @@ class Backend:
         return store(home) if self.has_folder else store()
 
 
+GENERIC = ("history", "queue", "lock")
+"""The contracts that are not about workflows."""
+
 BACKENDS = {
-    "memory": Backend("memory", "Memory"),
-    "file": Backend("file", "File", has_folder=True),
+    "memory": Backend("memory", "Memory", keeps_all=True),
+    "file": Backend("file", "File", has_folder=True, keeps_all=True),
     "sqlite": Backend("sql", "Sql", has_folder=True),
     "postgres": Backend("sql", "Sql", schemes=("postgresql", "postgresql+psycopg")),
     "redis": Backend("redis", "Redis", schemes=("redis", "rediss", "unix")),

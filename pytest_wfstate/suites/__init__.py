@@ -6,7 +6,10 @@ from pytest_wfstate.suites.base import Suite
 from pytest_wfstate.suites.clauses import script
 from pytest_wfstate.suites.effects import EffectSuite
 from pytest_wfstate.suites.faults import RaceRole, Scenario, race_roles_of
+from pytest_wfstate.suites.history import HistorySuite
+from pytest_wfstate.suites.lock import LockSuite
 from pytest_wfstate.suites.paused import PausedSuite
+from pytest_wfstate.suites.queue import QueueSuite
 from pytest_wfstate.suites.resume import ResumeSuite
 from pytest_wfstate.suites.runs import RunSuite
 from pytest_wfstate.suites.snapshots import SnapshotSuite
@@ -17,8 +20,11 @@ __all__ = [
     "Call",
     "Contract",
     "EffectSuite",
+    "HistorySuite",
+    "LockSuite",
     "Operation",
     "PausedSuite",
+    "QueueSuite",
     "RaceRole",
     "ResultOf",
     "ResumeSuite",
@@ -32,6 +38,7 @@ __all__ = [
 ]
 
 SUITES: dict[str, type[Suite]] = {
-    suite.contract.name: suite for suite in (EffectSuite, PausedSuite, ResumeSuite, SnapshotSuite, RunSuite)
+    suite.contract.name: suite
+    for suite in (EffectSuite, PausedSuite, ResumeSuite, SnapshotSuite, RunSuite, HistorySuite, QueueSuite, LockSuite)
 }
 """The suite of each contract."""

@@ -41,6 +41,9 @@ NOT_APPLICABLE = "not applicable"
 NOT_SUPPORTED = "not supported"
 """How the reason begins for skipping a clause that needs what the store does not do by design."""
 
+NO_CLAUSE: Any = None
+"""Takes the place of a clause of all suites in the suite of a contract for which it means nothing."""
+
 F = TypeVar("F", bound=Callable[..., Any])
 Test = Callable[["Suite"], None]
 
@@ -98,8 +101,11 @@ def timed(level: Level, promise: str, *steps: Step | Later | Tick) -> Test:
 
 
 def clauses(suite: type) -> Iterator[Clause]:
-    """Yield the clauses of a suite, core first, in the order in which they are written."""
-    tests = {name: test for base in reversed(suite.__mro__) for name, test in vars(base).items() if _is_clause(test)}
+    """Yield the clauses of a suite, core first, in the order in which they are written.
+
+    One that is `NO_CLAUSE` in the suite of a contract is none of that contract.
+    """
+    tests = {name: test for base in reversed(suite.__mro__) for name, test in vars(base).items()}
     unsorted = filter(None, (clause_of(suite, test, name) for name, test in tests.items()))
     yield from sorted(unsorted, key=lambda clause: LEVELS.index(clause.level))
 

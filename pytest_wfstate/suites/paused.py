@@ -367,7 +367,7 @@ class PausedSuite(Suite):
             script = self.context.begin()
             script.run(handles, [A, first, TOKEN_A, RECOVER(), first, TOKEN_A, RECOVER(), second])
             script.run(handles, [second_handle(TOKEN_A), RECOVER(), RESTART, first, TOKEN_A])
-        tokens = script.results.texts("token")
+        tokens = script.results.tokens("token")
         if len(set(tokens)) < len(tokens):
             raise Violation(f"{len(tokens)} claims of run 'a', one after the other, have the tokens {tokens}.")
 

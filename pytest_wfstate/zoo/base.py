@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
 from pytest_wfstate.stores import redis
+from pytest_wfstate.zoo.correct_generic_stores import CORRECT_GENERIC_STORES
 from pytest_wfstate.zoo.correct_stores import CORRECT_STORES
 
 S = TypeVar("S", bound=type)
@@ -61,12 +62,12 @@ def shared_bug(**breaks: str) -> Callable[[S], S]:
 
     The class is mixed into the correct store of each contract; its docstring is the story of them all.
     """
-    return _mixed_into(CORRECT_STORES, breaks)
+    return _mixed_into({**CORRECT_STORES, **CORRECT_GENERIC_STORES}, breaks)
 
 
 def shared_bug_on_redis(server: str = "redis_server", **breaks: str) -> Callable[[S], S]:
-    """Register a bug that stores on a Redis server share."""
-    return _mixed_into(_ON_REDIS, breaks, server)
+    """Register a bug that stores on a Redis server share: our own, or those whose documents are kept there."""
+    return _mixed_into({**_ON_REDIS, **CORRECT_GENERIC_STORES}, breaks, server)
 
 
 def _mixed_into(stores: Mapping[str, type], breaks: Mapping[str, str], server: str | None = None) -> Callable[[S], S]:

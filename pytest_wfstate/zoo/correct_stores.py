@@ -56,7 +56,7 @@ class JsonFiles:
         """Return a copy of a record to store, or refuse an invalid one."""
         return kind.checked(record)
 
-    def put(self, record: Any) -> None:
+    def put(self, *record: Any, **_: Any) -> None:
         """Store a record that was checked."""
         raise NotImplementedError
 
@@ -79,7 +79,7 @@ class JsonFiles:
         except ValidationError as error:
             raise CorruptRecord("a file", str(error)) from error
 
-    def read(self, *ids: str) -> dict[str, Any]:
+    def fields(self, *ids: str) -> dict[str, Any]:
         """Return the document of these ids, empty if there is none."""
         return self.document(self.name(*ids))
 
@@ -100,7 +100,7 @@ class JsonFiles:
     def edit(self, *ids: str) -> Iterator[dict[str, Any]]:
         """Yield a document to change, and write it unless an error was raised."""
         with self.folder.exclusive() as held:
-            document = self.read(*ids)
+            document = self.fields(*ids)
             yield document
             self.write(held, self.name(*ids), json.dumps(document, ensure_ascii=False).encode())
 
@@ -144,7 +144,7 @@ class JsonEffects(JsonFiles):
 
     def task(self, task_id: str) -> WorkflowCheckpoint | None:
         """Return the checkpoint of a task."""
-        return self.decode_if_any(WorkflowCheckpoint, self.read(task_id))
+        return self.decode_if_any(WorkflowCheckpoint, self.fields(task_id))
 
     def mark_step_complete(self, task_id: str, tool_use_id: str, effect: SideEffectRecord) -> None:
         self.check(task_id)
@@ -180,7 +180,7 @@ class JsonPaused(JsonFiles):
         self.check(record.run_id)
         with self.folder.exclusive() as held:
             try:
-                run = self.read(record.run_id)
+                run = self.fields(record.run_id)
             except CorruptRecord:
                 run = {}  # saving repairs it
             self.write_or_unlink(held, self.name(record.run_id), {**run, "paused": json.loads(record.to_json())})
@@ -190,7 +190,7 @@ class JsonPaused(JsonFiles):
 
     def paused(self, run_id: str) -> PausedWorkflow | None:
         """Return the record of a paused run."""
-        return self.decode_if_any(PausedWorkflow, self.read(run_id).get("paused"))
+        return self.decode_if_any(PausedWorkflow, self.fields(run_id).get("paused"))
 
     def load(self, run_id: str) -> PausedWorkflow | None:
         self.check(run_id)
@@ -228,7 +228,7 @@ class JsonPaused(JsonFiles):
     def complete(self, run_id: str, token: str | None = None) -> bool | None:
         self.check(run_id, *([] if token is None else [token]))
         with self.folder.exclusive() as held:
-            run = self.read(run_id)
+            run = self.fields(run_id)
             claimed = run.get("claim", {}).get("token")
             ends = claimed is not None and claimed == (token or self._claimed.get(run_id, claimed))
             if ends:
@@ -241,7 +241,7 @@ class JsonPaused(JsonFiles):
     def renew(self, run_id: str, token: str) -> bool:
         self.check(run_id, token)
         with self.folder.exclusive() as held:
-            run = self.read(run_id)
+            run = self.fields(run_id)
             matches: bool = run.get("claim", {}).get("token") == token
             if matches:
                 run["claim"]["at"] = now().timestamp()
@@ -292,7 +292,7 @@ class JsonResume(JsonFiles):
 
     def point(self, run_id: str) -> ResumePoint | None:
         """Return the resume point of a run."""
-        return self.decode_if_any(ResumePoint, self.read(run_id))
+        return self.decode_if_any(ResumePoint, self.fields(run_id))
 
     def load(self, run_id: str) -> ResumePoint | None:
         self.check(run_id)
@@ -320,7 +320,7 @@ class JsonSnapshots(JsonFiles):
     def run(self, workflow_id: str, run_id: str) -> dict[int, Snapshot]:
         """Return the snapshots of a run by super-step."""
         self.check(workflow_id, run_id)
-        document = self.read(workflow_id, run_id)
+        document = self.fields(workflow_id, run_id)
         return {int(step): self.decode(Snapshot, fields) for step, fields in document.items()}
 
     def load(self, key: CheckpointKey) -> Snapshot | None:
@@ -364,7 +364,7 @@ class JsonRuns(JsonFiles):
 
     def run(self, run_task_id: str) -> WorkflowExecutionState | None:
         """Return a run without its steps."""
-        return self.decode_if_any(WorkflowExecutionState, self.read(run_task_id).get("run"))
+        return self.decode_if_any(WorkflowExecutionState, self.fields(run_task_id).get("run"))
 
     def get_run(self, run_task_id: str) -> WorkflowExecutionState | None:
         self.check(run_task_id)
@@ -399,7 +399,7 @@ class JsonRuns(JsonFiles):
 
     def steps(self, run_task_id: str) -> dict[str, WorkflowStepState]:
         """Return the steps of a run by id."""
-        steps = self.read(run_task_id).get("steps", {})
+        steps = self.fields(run_task_id).get("steps", {})
         return {step_id: self.decode(WorkflowStepState, fields) for step_id, fields in steps.items()}
 
 

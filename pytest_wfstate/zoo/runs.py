@@ -204,7 +204,7 @@ class JoinsRunAndStep(JsonRuns):
             table[f"{run_task_id}-{step.step_id}"] = json.loads(step.to_json())
 
     def steps(self, run_task_id: str) -> dict[str, WorkflowStepState]:
-        table = self.read("table of steps")
+        table = self.fields("table of steps")
         return {
             name: WorkflowStepState.model_validate({**table[f"{run_task_id}-{name}"], "step_id": name})
             for name in super().steps(run_task_id)

@@ -28,7 +28,7 @@ class AppendsForEver(JsonSnapshots):
 
     def all(self, workflow_id: str, run_id: str) -> builtins.list[Snapshot]:
         self.check(workflow_id, run_id)
-        return [Snapshot.model_validate(fields) for fields in self.read(workflow_id, run_id).get("all", [])]
+        return [Snapshot.model_validate(fields) for fields in self.fields(workflow_id, run_id).get("all", [])]
 
     def load(self, key: CheckpointKey) -> Snapshot | None:
         return next((kept for kept in self.all(key.workflow_id, key.run_id) if kept.key == key), None)

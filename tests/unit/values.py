@@ -16,12 +16,14 @@ from pytest_wfstate import (
     CheckpointMeta,
     Edge,
     PausedWorkflow,
+    QueueItem,
     ResumePoint,
     SideEffectRecord,
     Snapshot,
     Stage,
     StageStep,
     StepKind,
+    TakenItem,
     TaskStatus,
     Workflow,
     WorkflowCheckpoint,
@@ -197,6 +199,10 @@ steps = st.builds(
     wait_task_id=st.none() | texts,
 )
 
+attempts = st.integers(0, 2**64 - 1)
+queue_items = st.builds(QueueItem, id=ids, value=json_values, attempts=attempts)
+taken_items = st.builds(TakenItem, id=ids, value=json_values, attempts=attempts, token=texts)
+
 RECORDS: dict[str, st.SearchStrategy[Any]] = {
     "SideEffectRecord": effects,
     "WorkflowCheckpoint": checkpoints,
@@ -215,6 +221,8 @@ RECORDS: dict[str, st.SearchStrategy[Any]] = {
     "WorkflowDefinition": definitions,
     "WorkflowExecutionState": runs,
     "WorkflowStepState": steps,
+    "QueueItem": queue_items,
+    "TakenItem": taken_items,
 }
 
 

@@ -55,6 +55,28 @@ def block(path: Path) -> None:
     path.mkdir()
 
 
+def scribble(path: Path) -> None:
+    """Overwrite the middle of a file."""
+    data = path.read_bytes()
+    third = len(data) // 3
+    path.write_bytes(data[:third] + b"\xff" * third + data[2 * third :])
+
+
+def damage_change(context: ClauseContext, home: Path, damage: Callable[[Path], None], change: Call) -> None:
+    """Make a change of id `a`, and damage the one file that it changed. No handle is open afterwards."""
+    before = _files(home)
+    with context.handles(home) as handles:
+        context.driver.call(handles[FIRST], change)
+    try:
+        context.suite.corrupt(home, "a")
+    except NotImplementedError:
+        context.need_files("write corrupt(self, home, id), which damages the record of one id")
+        changed = [path for path, data in _files(home).items() if data != before.get(path)]
+        if len(changed) != 1:
+            pytest.skip("no single file holds the record. Write corrupt(self, home, id), which damages that of one id")
+        damage(changed[0])
+
+
 @contextlib.contextmanager
 def corrupted(context: ClauseContext, damage: Callable[[Path], None] = truncate) -> Iterator[tuple[Handles, ScriptRun]]:
     """Open a store that holds records of `a` and `b`, of which that of `a` is unreadable.

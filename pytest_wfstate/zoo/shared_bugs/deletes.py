@@ -12,7 +12,8 @@ from pytest_wfstate.zoo.correct_stores import JsonFiles
 
 @shared_bug(
     paused="remove.idempotent remove.others recover.older-than-paused-again race.killed-remove power.takeover "
-    "race.remove-renew"
+    "race.remove-renew",
+    history="clear.idempotent kill.clear power.clear errors.clear",
 )
 class DeleteWantsIt(JsonFiles):
     """Deleting a missing record raises an error. When two processes clean up after a crash, the second one fails."""
@@ -24,7 +25,7 @@ class DeleteWantsIt(JsonFiles):
         super().drop(*ids)
 
 
-@shared_bug(effects="delete.others", paused="complete.others remove.others")
+@shared_bug(effects="delete.others", paused="complete.others remove.others", history="append.others")
 class DeletesAllThatBeginAlike(JsonFiles):
     """A delete removes every file whose name starts with the id, as leftovers. `run-10` is deleted with `run-1`."""
 
@@ -43,7 +44,10 @@ class SaveClearsAllThatBeginAlike(JsonFiles):
         super().write(held, name, data)
 
 
-@shared_bug(effects="mark.after-delete save.after-delete delete.seen-at-once race.mark-delete")
+@shared_bug(
+    effects="mark.after-delete save.after-delete delete.seen-at-once race.mark-delete",
+    history="append.after-clear clear.elsewhere",
+)
 class DeletedForGood(JsonFiles):
     """A delete leaves a tombstone, so that no late save brings the run back. The id can never be used again."""
 
@@ -56,7 +60,7 @@ class DeletedForGood(JsonFiles):
             super().write(held, name, data)
 
 
-@shared_bug(effects="delete.forgets mark.after-delete")
+@shared_bug(effects="delete.forgets mark.after-delete", history="clear.forgets append.after-clear append.others")
 class BackupComesBack(JsonFiles):
     """The previous version of a file is kept as a backup, and read if the file is missing.
 
@@ -73,7 +77,9 @@ class BackupComesBack(JsonFiles):
         return super().document(name) or super().document(name + ".bak")
 
 
-@shared_bug(resume="kill.delete power.delete errors.delete race.load")
+@shared_bug(
+    resume="kill.delete power.delete errors.delete race.load", history="kill.clear power.clear errors.clear race.read"
+)
 class DeletedInTwoSteps(JsonFiles):
     """A delete empties the file and then removes it. A crash in between leaves a run that cannot be read."""
 

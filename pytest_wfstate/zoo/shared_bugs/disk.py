@@ -23,6 +23,14 @@ from pytest_wfstate.zoo.correct_stores import JsonFiles
     runs="kill.create kill.update kill.delete kill.upsert power.create errors.create power.update errors.update "
     "power.delete power.upsert errors.upsert race.get-run race.get-step race.list-steps",
     snapshots="kill.save power.save errors.save race.save-fork race.load race.latest race.list",
+    history="kill.append kill.pop kill.clear power.append errors.append power.pop errors.pop "
+    "race.read power.clear errors.clear",
+    queue="kill.put kill.take kill.done kill.retry kill.recover kill.takeover power.put power.take "
+    "power.done power.retry power.recover power.takeover errors.put errors.take errors.done "
+    "errors.retry errors.recover errors.takeover race.list race.killed-put race.killed-take "
+    "race.killed-done race.killed-recover",
+    lock="kill.acquire kill.renew kill.release power.acquire power.renew power.release "
+    "errors.acquire errors.renew errors.release race.held",
 )
 class OverwritesInPlace(JsonFiles):
     """A file is truncated and then written. A crash in between leaves half of the new file and none of the old."""
@@ -51,6 +59,9 @@ class NeverSynced(JsonFiles):
     effects="power.save power.mark power.delete",
     runs="power.create power.update power.delete power.upsert",
     snapshots="power.save power.fork",
+    history="power.append power.pop power.clear",
+    queue="power.put power.take power.done power.retry power.recover power.takeover",
+    lock="power.acquire power.renew power.release",
 )
 class FolderNeverSynced(JsonFiles):
     """A file is fsynced, but its folder is not. A power cut loses the rename, and the old file is back."""
@@ -85,6 +96,9 @@ class RenamedThenSynced(JsonFiles):
     paused="errors.save errors.claim errors.complete errors.recover errors.remove errors.fenced-complete "
     "errors.renew errors.takeover",
     runs="errors.create errors.update errors.delete errors.upsert",
+    history="errors.append errors.pop errors.clear",
+    queue="errors.put errors.take errors.done errors.retry errors.recover errors.takeover",
+    lock="errors.acquire errors.renew errors.release",
 )
 class SwallowsErrors(JsonFiles):
     """Disk errors are ignored, because saving state should never fail a run.

@@ -49,6 +49,13 @@ from pytest_wfstate.zoo.correct_stores import JsonFiles
     "fork.survives-restart fork.seen-by-others fork.new-id fork.new-id-after-restart fork.missing "
     "fork.edits-falsy fork.edits-refused values.refused aliasing.edits aliasing.forked ids.any-workflow "
     "ids.never-joined ids.refused-everywhere fork.stamp",
+    history="save.survives-restart append.adds read.limit pop.newest clear.forgets "
+    "handles.see-each-other values.falsy values.unicode values.large ids.any-text "
+    "ids.never-collide aliasing.saved aliasing.loaded corrupt.stays-local append.nothing "
+    "append.again append.any-json append.exact-numbers append.many append.elsewhere "
+    "append.after-clear append.others ids.refused-by-all append.all-or-none append.a-list "
+    "pop.elsewhere clear.elsewhere corrupt.heals",
+    queue="save.survives-restart",
 )
 class IndexInMemory(JsonFiles):
     """A handle finds its files through an index that it never writes.
@@ -70,7 +77,10 @@ class IndexInMemory(JsonFiles):
 
 
 @shared_bug(
-    effects="handles.see-each-other mark.seen-at-once mark.after-delete delete.seen-at-once mark.sets-time race.load"
+    effects="handles.see-each-other mark.seen-at-once mark.after-delete delete.seen-at-once mark.sets-time race.load",
+    history="handles.see-each-other pop.elsewhere clear.elsewhere race.read append.after-clear",
+    queue="handles.see-each-other take.elsewhere",
+    lock="held.elsewhere race.held",
 )
 class NeverLooksAgain(JsonFiles):
     """A handle reads a file once and trusts its copy until it changes the file itself.
@@ -146,6 +156,9 @@ class HandsOutItsCache(JsonFiles):
     resume="corrupt.is-loud",
     runs="corrupt.is-loud",
     snapshots="corrupt.is-loud",
+    history="corrupt.is-loud corrupt.not-reset",
+    queue="corrupt.is-loud",
+    lock="corrupt.is-loud",
 )
 class DamagedIsMissing(JsonFiles):
     """A damaged file is treated as missing. The run starts over and charges the customer twice."""
@@ -164,6 +177,9 @@ class DamagedIsMissing(JsonFiles):
     resume="errors.reads corrupt.is-loud",
     runs="errors.reads errors.create errors.upsert corrupt.is-loud",
     snapshots="errors.reads errors.save corrupt.is-loud",
+    history="errors.reads errors.append errors.pop corrupt.is-loud",
+    queue="errors.reads corrupt.is-loud",
+    lock="errors.reads corrupt.is-loud",
 )
 class UnreadableIsMissing(JsonFiles):
     """A file that the operating system refuses to read is treated as missing.
@@ -178,7 +194,7 @@ class UnreadableIsMissing(JsonFiles):
             return {}
 
 
-@shared_bug(paused="corrupt.stays-local race.load")
+@shared_bug(paused="corrupt.stays-local race.load", history="corrupt.stays-local race.read", lock="corrupt.stays-local")
 class OneBadFileBlindsAll(JsonFiles):
     """A run is looked up by reading every file for its id. If one of them is unreadable, no run is found."""
 
@@ -188,7 +204,7 @@ class OneBadFileBlindsAll(JsonFiles):
         return super().document(name)
 
 
-@shared_bug(paused="corrupt.heals", runs="corrupt.heals")
+@shared_bug(paused="corrupt.heals", runs="corrupt.heals", history="corrupt.heals")
 class LooksBeforeItChanges(JsonFiles):
     """Before it saves or deletes, a store reads the old record to log it.
 
@@ -200,5 +216,5 @@ class LooksBeforeItChanges(JsonFiles):
         super().put(record)
 
     def drop(self, *ids: str) -> None:
-        self.read(*ids)
+        self.fields(*ids)
         super().drop(*ids)

@@ -10,7 +10,12 @@ from pytest_wfstate.zoo.base import shared_bug
 from pytest_wfstate.zoo.correct_stores import JsonFiles
 
 
-@shared_bug(effects="ids.never-collide", paused="ids.never-collide ids.claims-never-collide")
+@shared_bug(
+    effects="ids.never-collide",
+    paused="ids.never-collide ids.claims-never-collide",
+    history="ids.never-collide",
+    lock="ids.never-collide",
+)
 class SanitisedIds(JsonFiles):
     """In file names, everything but letters, digits, `-` and `_` becomes `_`.
 
@@ -43,6 +48,8 @@ class IdsCutShort(JsonFiles):
     resume="ids.any-text ids.stay-inside",
     runs="ids.any-text ids.stay-inside",
     snapshots="ids.any-text ids.stay-inside ids.any-workflow ids.never-joined",
+    history="ids.any-text ids.stay-inside",
+    lock="ids.any-text ids.stay-inside",
 )
 class IdsAsPaths(JsonFiles):
     """Ids are put into paths unchanged. `../outside` ends up in the folder above, and `a/b` in a folder `a`."""
@@ -72,6 +79,9 @@ class NoRoomForTmp(JsonFiles):
     resume="ids.refused save.bad-id",
     runs="ids.refused ids.refused-everywhere",
     snapshots="ids.refused ids.refused-everywhere",
+    history="ids.refused ids.refused-by-all",
+    queue="ids.refused token.refused",
+    lock="ids.refused ids.refused-by-all",
 )
 class TakesAnyId(JsonFiles):
     """Ids are not checked. An unset variable becomes a run that is shared by everyone who forgot to set it."""

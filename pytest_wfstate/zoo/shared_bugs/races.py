@@ -86,6 +86,11 @@ class LockFile(Folder):
     "race.create-run-upsert-step race.update-context-update-context race.update-context-delete-run "
     "race.update-context-upsert-step race.delete-run-upsert-step race.upsert-step-upsert-step",
     snapshots="race.save-save",
+    history="race.append-append race.append-pop race.append-clear race.pop-pop race.pop-clear",
+    queue="race.put-put race.put-take race.put-done race.put-recover race.take-take race.take-done "
+    "race.take-recover race.done-done race.done-recover race.recover-recover",
+    lock="race.acquire-acquire race.acquire-renew race.acquire-release race.renew-renew "
+    "race.renew-release race.release-release",
 )
 class LockPerHandle(JsonFiles):
     """Each handle has a lock of its own, which excludes only its own threads. Two workers have two handles."""
@@ -115,6 +120,7 @@ class LeavesItsLock(JsonFiles):
     paused="errors.remove race.complete-remove race.remove-remove race.remove-renew",
     resume="errors.delete race.delete-delete",
     runs="errors.delete race.delete-run-delete-run",
+    history="errors.clear race.clear-clear",
 )
 class ChecksThenDeletes(JsonFiles):
     """A delete checks that the file exists and then removes it. If another worker removes it in between, it fails."""
@@ -140,7 +146,11 @@ class CopiesTheOldOne(JsonFiles):
 
 
 @shared_bug(
-    effects="race.load", paused="race.load", resume="race.load", runs="race.get-run race.get-step race.list-steps"
+    effects="race.load",
+    paused="race.load",
+    resume="race.load",
+    runs="race.get-run race.get-step race.list-steps",
+    history="race.read",
 )
 class ExistsThenOpens(JsonFiles):
     """A load checks that the file exists and then opens it. If it is deleted in between, the load fails."""
@@ -174,6 +184,9 @@ class ListsItsRuns(JsonFiles):
     resume="race.first-use",
     runs="race.first-use",
     snapshots="race.first-use",
+    history="race.first-use race.append-append race.read",
+    queue="race.first-use",
+    lock="race.first-use",
 )
 class MakesItsFolder(JsonFiles):
     """A new handle makes the folder of the store unless it is there. Of two first ones, both make it, and one fails."""

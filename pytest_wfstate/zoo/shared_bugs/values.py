@@ -31,6 +31,11 @@ from pytest_wfstate.zoo.correct_stores import JsonFiles, R
     "ids.steps-never-collide ids.never-joined corrupt.heals random.calls",
     snapshots="load.missing save.load ids.never-collide load.exact workflows.apart fork.any-step fork.source-untouched "
     "fork.workflow fork.missing values.refused fork.missing-named ids.never-joined random.calls",
+    history="load.missing random.calls save.load pop.empty clear.forgets clear.idempotent "
+    "ids.never-collide append.nothing append.others append.all-or-none read.bad-limit "
+    "pop.falsy pop.elsewhere clear.elsewhere corrupt.heals errors.pop",
+    queue="load.missing random.calls",
+    lock="acquire.free random.calls",
 )
 class MissingIsAnError(JsonFiles):
     """Loading a missing record raises an error, as if it were lost. The first start of a run looks like a failure."""
@@ -100,6 +105,8 @@ class UnknownIsDropped(JsonFiles):
     resume="values.unicode ids.any-text ids.never-collide",
     runs="values.unicode ids.any-text ids.never-collide ids.any-step ids.steps-never-collide",
     snapshots="values.unicode ids.any-text ids.never-collide ids.any-workflow",
+    history="values.unicode",
+    queue="values.unicode",
 )
 class AsciiOnly(JsonFiles):
     """Text is written as ASCII, and all other characters are silently dropped. 送金 is gone."""
@@ -114,6 +121,8 @@ class AsciiOnly(JsonFiles):
     resume="values.large",
     runs="values.large",
     snapshots="values.large",
+    history="values.large",
+    queue="values.large",
 )
 class FilesCutShort(JsonFiles):
     """A file is written by one call that takes at most 64 KiB. Longer records are truncated and cannot be read."""
@@ -122,7 +131,12 @@ class FilesCutShort(JsonFiles):
         super().write(held, name, data[: 64 * 1024])
 
 
-@shared_bug(resume="save.exact-numbers", snapshots="save.any-step list.stamps")
+@shared_bug(
+    resume="save.exact-numbers",
+    snapshots="save.any-step list.stamps",
+    history="append.exact-numbers",
+    queue="put.exact-numbers",
+)
 class NumbersAreDoubles(JsonFiles):
     """Integers pass through a double, as in JavaScript. A 17-digit account number ends in a different digit."""
 

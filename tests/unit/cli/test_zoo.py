@@ -56,7 +56,10 @@ def test_the_full_zoo_is_a_matrix(capsys: pytest.CaptureFixture[str], store: Kno
 
 @pytest.mark.parametrize(
     ("arguments", "contracts"),
-    [(["unicorn"], "effects, paused, resume, snapshots, runs"), (["--contract", "paused", "resume."], "paused")],
+    [
+        (["unicorn"], "effects, paused, resume, snapshots, runs, history, queue, lock"),
+        (["--contract", "paused", "resume."], "paused"),
+    ],
 )
 def test_a_name_that_no_store_has_is_a_usage_error(
     capsys: pytest.CaptureFixture[str], arguments: list[str], contracts: str

@@ -16,12 +16,14 @@ from pytest_wfstate import (
     CheckpointMeta,
     Edge,
     PausedWorkflow,
+    QueueItem,
     ResumePoint,
     SideEffectRecord,
     Snapshot,
     Stage,
     StageStep,
     StepKind,
+    TakenItem,
     TaskStatus,
     Workflow,
     WorkflowCheckpoint,
@@ -222,6 +224,9 @@ BUILT: dict[str, Record] = {
         completed_at=SECOND.replace(microsecond=120000),
         wait_task_id="task-9",
     ),
+    "queue_item.minimal": QueueItem(id="order-17", value=None),
+    "queue_item.full": QueueItem(id="Größe", value={"amount": 12.5}, attempts=2**64 - 1),
+    "taken_item.full": TakenItem(id="order-17", value=[1, 1.0], attempts=2, token="token-1"),
 }
 
 

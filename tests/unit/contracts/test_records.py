@@ -16,10 +16,12 @@ from pytest_wfstate import (
     CorruptRecord,
     Edge,
     PausedWorkflow,
+    QueueItem,
     ResumePoint,
     SideEffectRecord,
     Snapshot,
     StageStep,
+    TakenItem,
     TaskStatus,
     Workflow,
     WorkflowCheckpoint,
@@ -42,6 +44,8 @@ OURS = {
     "Snapshot": samples.snapshot(),
     "WorkflowExecutionState": samples.run(),
     "WorkflowStepState": samples.step(),
+    "QueueItem": QueueItem(id="order-17", value={"amount": 12.5}),
+    "TakenItem": TakenItem(id="order-17", value={"amount": 12.5}, attempts=1, token="token-1"),
 }
 FRAMEWORKS: dict[str, FrameworkType] = {
     "Workflow": samples.paused().workflow,

@@ -18,7 +18,7 @@ def given(*texts: str) -> Results:
 @pytest.mark.parametrize(
     ("nth", "text"), [(0, "one"), (1, "two"), (2, NOTHING), (-1, "two"), (-2, "one"), (-3, NOTHING)]
 )
-def test_an_argument_is_the_nth_text_that_a_method_returned(nth: int, text: str) -> None:
+def test_an_argument_is_the_nth_token_that_a_method_returned(nth: int, text: str) -> None:
     call = Call("complete", ("a", ResultOf("token", nth)), ("token",))
 
     assert given("one", "two").resolve(call) == Call("complete", ("a", text), ("token",))
@@ -28,12 +28,24 @@ def test_a_call_without_such_an_argument_is_the_same_object() -> None:
     assert given("one").resolve(TOKEN) is TOKEN
 
 
-@pytest.mark.parametrize("outcome", [Refused(LookupError), Errored("EIO"), NeverReturned(), Returned(7)], ids=str)
-def test_only_text_that_was_returned_counts(outcome: Outcome) -> None:
+@pytest.mark.parametrize(
+    "outcome",
+    [Refused(LookupError), Errored("EIO"), NeverReturned(), *map(Returned, (None, True, 1.5, ["two"], {"id": "two"}))],
+    ids=str,
+)
+def test_nothing_else_counts(outcome: Outcome) -> None:
     results = given("one")
     results.add(TOKEN, outcome)
 
-    assert results.texts("token") == ["one"]
+    assert results.tokens("token") == ["one"]
+
+
+def test_numbers_and_the_tokens_of_records_count() -> None:
+    results = given("one")
+    results.add(TOKEN, Returned(7))
+    results.add(TOKEN, Returned({"id": "a", "token": "two"}))
+
+    assert results.tokens("token") == ["one", 7, "two"]
 
 
 def test_results_of_other_methods_are_not_mixed_up() -> None:

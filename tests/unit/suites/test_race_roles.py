@@ -8,12 +8,24 @@ import pytest
 
 from pytest_wfstate.suites.effects import EffectSuite
 from pytest_wfstate.suites.faults import RaceRole
+from pytest_wfstate.suites.history import HistorySuite
+from pytest_wfstate.suites.lock import LockSuite
 from pytest_wfstate.suites.paused import PausedSuite
+from pytest_wfstate.suites.queue import QueueSuite
 from pytest_wfstate.suites.resume import ResumeSuite
 from pytest_wfstate.suites.runs import RunSuite
 from pytest_wfstate.suites.snapshots import SnapshotSuite
 
-SUITES: tuple[Any, ...] = (EffectSuite, PausedSuite, ResumeSuite, RunSuite, SnapshotSuite)
+SUITES: tuple[Any, ...] = (
+    EffectSuite,
+    PausedSuite,
+    ResumeSuite,
+    RunSuite,
+    SnapshotSuite,
+    HistorySuite,
+    QueueSuite,
+    LockSuite,
+)
 ROLES = [
     pytest.param(role, id=f"{suite.__name__}-{name}")
     for suite in SUITES

@@ -14,14 +14,26 @@ import pytest
 
 from pytest_wfstate import (
     FileEffectStore,
+    FileHistoryStore,
+    FileLockStore,
     FilePausedStore,
+    FileQueueStore,
     FileResumeStore,
     FileRunStore,
     FileSnapshotStore,
     as_sync,
 )
 from pytest_wfstate.stores.file import journal
-from pytest_wfstate.suites import EffectSuite, PausedSuite, ResumeSuite, RunSuite, SnapshotSuite
+from pytest_wfstate.suites import (
+    EffectSuite,
+    HistorySuite,
+    LockSuite,
+    PausedSuite,
+    QueueSuite,
+    ResumeSuite,
+    RunSuite,
+    SnapshotSuite,
+)
 
 
 class InNewFolder:
@@ -45,8 +57,20 @@ class TestEffects(InNewFolder, EffectSuite):
         return as_sync(super().open(home))
 
 
+class TestHistory(InNewFolder, HistorySuite):
+    store = FileHistoryStore
+
+
+class TestLock(InNewFolder, LockSuite):
+    store = FileLockStore
+
+
 class TestPaused(InNewFolder, PausedSuite):
     store = FilePausedStore
+
+
+class TestQueue(InNewFolder, QueueSuite):
+    store = FileQueueStore
 
 
 class TestResume(InNewFolder, ResumeSuite):

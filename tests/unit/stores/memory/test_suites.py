@@ -34,8 +34,20 @@ class TestMemoryEffects(InMemory, suites.EffectSuite):
     store = wf.MemoryEffectStore
 
 
+class TestMemoryHistory(InMemory, suites.HistorySuite):
+    store = wf.MemoryHistoryStore
+
+
+class TestMemoryLock(InMemory, suites.LockSuite):
+    store = wf.MemoryLockStore
+
+
 class TestMemoryPaused(InMemory, suites.PausedSuite):
     store = wf.MemoryPausedStore
+
+
+class TestMemoryQueue(InMemory, suites.QueueSuite):
+    store = wf.MemoryQueueStore
 
 
 class TestMemoryResume(InMemory, suites.ResumeSuite):
