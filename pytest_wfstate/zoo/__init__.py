@@ -15,12 +15,13 @@ from pytest_wfstate.zoo import (
     snapshot_forks,
     snapshots,
 )
-from pytest_wfstate.zoo.base import KNOWN_BAD_STORES, KnownBadStore
+from pytest_wfstate.zoo.base import KNOWN_BAD_STORES, KnownBadStore, known_bad
 
 __all__ = [
     "KNOWN_BAD_STORES",
     "KnownBadStore",
     "effects",
+    "known_bad",
     "paused",
     "paused_claims",
     "paused_fencing",

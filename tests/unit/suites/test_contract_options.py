@@ -101,7 +101,7 @@ class FileShelf:
 
 
 class ShelfSuite(Suite):
-    store: ClassVar[Callable[[Path], Any]]
+    store: ClassVar[type[Any]]
 
     def open(self, home: Path) -> Any:
         return type(self).store(home)
@@ -577,7 +577,7 @@ class Kept(Shelf):
     """A right store: it keeps what it was given, for as long as its home."""
 
     homes: ClassVar[dict[Path, dict[str, Any]]] = {}
-    changed: ClassVar[Callable[[Any], Any]] = staticmethod(lambda thing: thing)
+    changed: ClassVar[Any] = staticmethod(lambda thing: thing)
 
     def __init__(self, home: Path) -> None:
         self.things = self.homes.setdefault(home, {})
