@@ -18,7 +18,7 @@ import pytest
 
 from pytest_wfstate.contracts.base import Call, Contract
 from pytest_wfstate.engine.handles import Handles
-from pytest_wfstate.errors import AdapterError, CannotCompare, Violation
+from pytest_wfstate.errors import AdapterError, CannotCompare, InvalidSetting, Violation
 from pytest_wfstate.faults.failures import is_interruption
 from pytest_wfstate.faults.patience import Patience
 from pytest_wfstate.faults.race.storm import PAUSE, Storm, TimedCall, WorkerLost
@@ -120,6 +120,12 @@ class StormRun:
         """From when to when the server was down."""
         self._done_at = [now()] * result.workers
         """When each worker's last call ended."""
+        if self._model.refuses(write := contract.write(_ids(0)[0], 1)):
+            raise InvalidSetting(
+                f"The reference of the {contract.name} contract refuses {call_in_words(write)}, so a storm would prove "
+                "nothing: its ids are of lower-case letters, digits and dashes. Have the reference take those, or have "
+                "`write` and the arguments of the operations make valid ids of them."
+            )
         self._accepts = accepts
         self._offered = self._find_offered()
         recovery = contract.recovery
