@@ -15,8 +15,12 @@ from typing import Any, ClassVar, NamedTuple
 import pytest
 from hypothesis import strategies as st
 
-from pytest_wfstate import InvalidSetting
+from pytest_wfstate import AdapterError, InvalidSetting
+from pytest_wfstate.contracts.base import Call
 from pytest_wfstate.engine.driver import Driver
+from pytest_wfstate.labs.race import Race
+from pytest_wfstate.oracle import Entry, Forgotten, Outcome, Returned
+from pytest_wfstate.oracle.model import ReferenceModel, ReferenceState
 from pytest_wfstate.suites import Contract, Ids, Operation, RaceRole, Suite, exactly, race_roles_of, script
 from pytest_wfstate.suites.clauses import clauses
 from tests.unit.suites.only import only
@@ -276,9 +280,6 @@ class TestSignsOfZero(KeptSuite):
 @pytest.mark.parametrize("store", [AsLists, WithoutSigns])
 def test_by_default_tuples_are_lists_and_zeros_are_equal(store: type[Kept], tmp_path: Path) -> None:
     """So that a store of JSON is right, unless its contract says that it is not."""
-    from pytest_wfstate.oracle import Entry
-    from pytest_wfstate.oracle.model import ReferenceModel
-
     put, get = PUT("a", VALUES["zeros"] if store is WithoutSigns else VALUES["a tuple"]), GET("a")
     kept = store(tmp_path)
     kept.put(*put.args)
@@ -308,6 +309,26 @@ class TestOwnComparisonFails(KeptSuite):
     store = type("RoundsMore", (Kept,), {"changed": staticmethod(lambda number: number + 1e-3)})
     test_number_kept = script("core", "A number is kept, nearly.", PUT("a", 0.25), GET("a"))
     known_failures: ClassVar = {"shelf.number.kept": "by a thousandth"}
+
+
+def fails(_: Any, seen: Any) -> bool:
+    return bool(seen.area)
+
+
+def step_of(contract: Contract, call: Call, outcome: Outcome) -> list[ReferenceState]:
+    model = ReferenceModel(contract)
+    return list(model.step(model.start(), Entry("", call.name, call.args, 0, 0, outcome)))
+
+
+def test_an_error_of_a_comparison_is_not_blamed_on_the_store() -> None:
+    with pytest.raises(AdapterError, match=r"^same= of the shelf contract raises AttributeError: .* None and 'hat'\."):
+        step_of(contract(same=fails), GET("a"), Returned("hat"))
+
+
+def test_a_comparison_that_is_never_true_is_not_taken_for_state_shared_with_copies() -> None:
+    never = contract(same=lambda *_: False)
+    assert step_of(never, GET("a"), Returned(None)) == []
+    assert len(step_of(never, PUT("a", math.nan), Forgotten())) == 1
 
 
 # accepts_value
@@ -442,6 +463,21 @@ class TestStormsOfCallsOnAllIds(CounterSuite):
 class TestStormsCarryStateFromRoundToRound(CounterSuite):
     counters = ForgetsRounds
     known_failures: ClassVar = {"counters.race.storm": "what earlier rounds added is missing"}
+
+
+def test_a_storm_whose_ids_the_reference_refuses_is_an_error() -> None:
+    """It would prove nothing."""
+
+    class Digits(Counters):
+        def add(self, key: str, number: int) -> None:
+            super().add(str(int(key)), number)
+
+    digits = dataclasses.replace(COUNTERS, reference=lambda _: Digits())
+    with (
+        contextlib.closing(Race()) as race,
+        pytest.raises(InvalidSetting, match=r"refuses add\('r0-a', 1\), so a storm"),
+    ):
+        race.storm(lambda _: MemoryCounters(), digits, calls=1, medium="memory")
 
 
 def test_a_refined_role_replaces_the_derived_one_and_leaves_the_rest() -> None:
