@@ -261,6 +261,7 @@ def test_a_twin_that_is_wrong_fails_alone(pytester: pytest.Pytester, run: Run) -
     result.assert_outcomes(passed=1, failed=1, deselected=result.parseoutcomes()["deselected"])
     result.stdout.fnmatch_lines(["*test_save_load?by-name? PASSED*", "*test_save_load?by-async-name? FAILED*"])
     # And the values are shown as the contract says.
+    result.stdout.fnmatch_lines(["twins.save.load: A loaded * (methods called by their async names)"])
     result.stdout.fnmatch_lines(["store.put('a', 1x1)", "store.get('a') -> 2x1", "    expected: 1x1"], consecutive=True)
 
 
