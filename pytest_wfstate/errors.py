@@ -118,7 +118,7 @@ class StoreTimeout(WfstateError, TimeoutError):
 
 
 class AdapterError(WfstateError, RuntimeError):
-    """`encode`, `decode` or `adapt` of a suite does not work, so the store could not be judged."""
+    """`encode`, `decode` or `adapt` of a suite, or a function of its contract, does not work: nothing can be judged."""
 
 
 class CannotCompare(WfstateError, RuntimeError):

@@ -24,6 +24,7 @@ from pytest_wfstate.stores.backends import BACKENDS, GENERIC
 from pytest_wfstate.stores.passwords import hide_passwords
 from pytest_wfstate.suites import SUITES, Suite
 from pytest_wfstate.suites.clauses import LEVELS, MEDIA, clauses
+from pytest_wfstate.suites.registry import contract_names, suite_named
 
 
 class Unusable(WfstateError, ValueError, public=False):
@@ -40,7 +41,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "or package.module:name of a factory(home) or a suite. A store on a server may have a URL: "
         "paused.redis:redis://localhost. Default: all file stores.",
     )
-    parser.add_argument("--contract", choices=SUITES, help="the contract of a factory's stores")
+    parser.add_argument("--contract", help="the contract of a factory's stores, of this package or a registered one")
     parser.add_argument("--medium", choices=MEDIA, help="where a factory's stores keep their state (default: disk)")
     parser.add_argument("--level", choices=LEVELS, help="the highest level to check (default: hardened)")
     parser.add_argument("--profile", choices=PROFILES, default="default", help="how much to try")
@@ -86,7 +87,13 @@ def targets(
 
     Raises:
         Unusable: there is no such store.
+        UnusableContract: there is no such contract, or it cannot be loaded.
     """
+    if contract is not None and suite_named(contract) and not names and contract not in SUITES:
+        raise Unusable(
+            f"there is nothing to check. Looked for stores of the {contract} contract in this package, which has none. "
+            f"Give your own: package.module:factory --contract {contract}."
+        )
     chosen = names or [f"{each}.file" for each in SUITES if contract in (None, each)]
     given = {"contract": contract, **attributes, "profile": None if profile == "default" else profile}
     options = "".join(f" --{name} {value}" for name, value in given.items() if value is not None)
@@ -152,7 +159,7 @@ def _own(target: str, suite: str, contract: str | None) -> SuiteSource:
     if not callable(value):
         raise Unusable(f"{target} is {value!r}, which is not callable. Give a function that opens a store: f(home).")
     if contract is None:
-        raise Unusable(f"the contract of {target} is not known. Add --contract, one of: {', '.join(SUITES)}.")
+        raise Unusable(f"the contract of {target} is not known. Add --contract, one of: {', '.join(contract_names())}.")
     return SuiteSource(suite, "factory", target, contract)
 
 

@@ -7,13 +7,13 @@ import itertools
 import sys
 from collections.abc import Iterator, Sequence
 
-from pytest_wfstate.suites import SUITES
 from pytest_wfstate.suites.clauses import Clause, clauses
+from pytest_wfstate.suites.registry import contract_names, suite_named
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of the command."""
-    parser.add_argument("contract", nargs="?", choices=SUITES)
+    parser.add_argument("contract", nargs="?", help="only those of this contract, such as paused")
     parser.add_argument("--markdown", action="store_true", help="print a Markdown document")
 
 
@@ -25,8 +25,13 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def all_clauses(contract: str | None = None) -> list[Clause]:
-    """Return the clauses of one contract, or of all."""
-    return [clause for name, suite in SUITES.items() if contract in (None, name) for clause in clauses(suite)]
+    """Return the clauses of one contract, or of all.
+
+    Raises:
+        UnusableContract: there is no such contract, or it cannot be loaded.
+    """
+    names = contract_names() if contract is None else [contract]
+    return [clause for name in names for clause in clauses(suite_named(name))]
 
 
 def clause_list(chosen: Sequence[Clause]) -> str:

@@ -18,6 +18,7 @@ import pytest
 from pytest_wfstate.labs.options import COMMAND
 from pytest_wfstate.stores.backends import BACKENDS, Backend
 from pytest_wfstate.suites import SUITES, Suite
+from pytest_wfstate.suites.registry import suite_named
 
 FILE = "suites.json"
 
@@ -125,7 +126,7 @@ def _on_given_server(url: str, kind: str, backend: Backend) -> dict[str, Any]:
 
 def _factory(source: SuiteSource) -> _Made:
     factory = pkgutil.resolve_name(source.target)
-    return SUITES[source.contract], {"open": lambda _, home: factory(home)}
+    return suite_named(source.contract), {"open": lambda _, home: factory(home)}
 
 
 def _suite(source: SuiteSource) -> _Made:
@@ -133,11 +134,11 @@ def _suite(source: SuiteSource) -> _Made:
 
 
 def _zoo(source: SuiteSource) -> _Made:
-    from pytest_wfstate.zoo import KNOWN_BAD_STORES
+    from pytest_wfstate.zoo.registered import known_bad_stores
     from pytest_wfstate.zoo.suites import suite_of
 
-    (store,) = [store for store in KNOWN_BAD_STORES if store.name == source.target]
-    return suite_of(store, SUITES), {}
+    (store,) = [store for store in known_bad_stores([source.contract]) if store.name == source.target]
+    return suite_of(store, {store.contract: suite_named(store.contract)}), {}
 
 
 _BUILDERS = {"shipped": _shipped, "factory": _factory, "suite": _suite, "zoo": _zoo}

@@ -7,6 +7,7 @@ import sys
 from collections.abc import Sequence
 
 from pytest_wfstate.cli import check, clauses, zoo
+from pytest_wfstate.suites.registry import UnusableContract
 
 _COMMANDS = {
     "check": (check, "check stores against their contracts, and print a scorecard"),
@@ -26,7 +27,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     asked = parser.parse_args(arguments)
     try:
         return int(_COMMANDS[asked.command][0].run(asked))
-    except check.Unusable as error:
+    except (check.Unusable, UnusableContract) as error:
         sys.stderr.write(f"wfstate {asked.command}: {error}\n")
         return 2
     except KeyboardInterrupt:

@@ -17,8 +17,8 @@ from pytest_wfstate.cli.collected import SuiteSource
 from pytest_wfstate.cli.sessions import Session
 from pytest_wfstate.cli.stream import Event
 from pytest_wfstate.report.progress import ProgressTable
-from pytest_wfstate.suites import SUITES
 from pytest_wfstate.suites.clauses import Clause
+from pytest_wfstate.suites.registry import contract_names, suite_named
 
 if TYPE_CHECKING:
     from pytest_wfstate.zoo import KnownBadStore
@@ -36,7 +36,7 @@ _PER_SESSION = 4
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of the command."""
     parser.add_argument("names", nargs="*", metavar="NAME", help="only known-bad stores whose name starts with NAME")
-    parser.add_argument("--contract", choices=SUITES, help="only known-bad stores of this contract")
+    parser.add_argument("--contract", help="only known-bad stores of this contract")
     parser.add_argument("--full", action="store_true", help="run every clause on each, and print the matrix")
     parser.add_argument("--jobs", type=int, metavar="N", help="processes to run at once (default: one per processor)")
 
@@ -66,16 +66,23 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _chosen(prefixes: Sequence[str], contract: str | None) -> list[KnownBadStore]:
-    from pytest_wfstate.zoo import KNOWN_BAD_STORES  # which other commands need not wait for
+    from pytest_wfstate.zoo.registered import known_bad_stores  # which other commands need not wait for
 
-    of_contract = [store for store in KNOWN_BAD_STORES if contract in (None, store.contract)]
+    names = contract_names() if contract is None else [contract] if suite_named(contract) else []
+    asked = [name for name in names if not prefixes or any(_may_name(prefix, name) for prefix in prefixes)]
+    of_contract = [store for store in known_bad_stores(asked) if store.contract in names]
     stores = [store for store in of_contract if not prefixes or store.name.startswith(tuple(prefixes))]
     if not stores:
         raise Unusable(
             f"no known-bad store's name starts with {' or '.join(prefixes)}. Looked at the {len(of_contract)} of "
-            f"{contract or ', '.join(SUITES)}. `wfstate zoo` shows them all."
+            f"{', '.join(names)}. `wfstate zoo` shows them all."
         )
     return stores
+
+
+def _may_name(prefix: str, contract: str) -> bool:
+    """Whether the names of a contract's stores can begin so."""
+    return contract.startswith(prefix) or prefix.startswith(f"{contract}.")
 
 
 def _sessions(stores: Sequence[KnownBadStore], *, is_full: bool) -> list[Session]:
@@ -102,7 +109,8 @@ def _source(store: KnownBadStore, *, is_full: bool) -> SuiteSource:
     attributes: dict[str, Any] = {"explains": False}  # that they fail is all there is to know
     if is_full:
         attributes["known_failures"] = {}
-    return SuiteSource(suite_of(store, SUITES).__name__, "zoo", store.name, attributes=attributes)
+    name = suite_of(store, {store.contract: suite_named(store.contract)}).__name__
+    return SuiteSource(name, "zoo", store.name, store.contract, attributes=attributes)
 
 
 class Tour:
@@ -182,9 +190,10 @@ _KEY = """x broken, as named   . kept   ! broken, not named   o named, not broke
 def _matrices(stores: Sequence[KnownBadStore], results: Results, *, is_whole: bool) -> tuple[str, bool]:
     """Return a matrix for each contract, and whether all is as named; `is_whole` if no store was left out."""
     paragraphs, problems = [], differences(stores, results)
-    for contract in SUITES:
-        own, clauses = [store for store in stores if store.contract == contract], all_clauses(contract)
+    for contract in contract_names():
+        own = [store for store in stores if store.contract == contract]
         if own:
+            clauses = all_clauses(contract)
             paragraphs.append(f"{contract}\n{matrix(own, clauses, results)}\n")
             problems += without_store(own, clauses) if is_whole else []
     verdict = "\n".join(problems) or f"{len(stores)} known-bad stores break exactly the clauses that they name."

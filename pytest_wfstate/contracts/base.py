@@ -11,10 +11,12 @@ import datetime
 from collections.abc import Callable, Container, Hashable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
+from pytest_wfstate.errors import InvalidSetting
+
 if TYPE_CHECKING:
     from hypothesis.strategies import SearchStrategy
 
-__all__ = ["ANY_TIME", "Call", "Contract", "GeneratedValues", "Operation", "PossibleEffect", "ResultOf"]
+__all__ = ["ANY_TIME", "Call", "Contract", "GeneratedValues", "Ids", "Operation", "PossibleEffect", "ResultOf"]
 
 ANY_TIME = datetime.datetime(2001, 2, 3, 4, 5, 6, 789000, tzinfo=datetime.UTC)
 """The time that the reference writes. In a comparison, it equals whatever time a store has written."""
@@ -118,8 +120,9 @@ class Operation:
     """How many arguments are passed by position."""
     required: bool = False
     """Whether every store must have it."""
-    keys: Callable[..., Iterable[Hashable]] | None = None
-    """Given the arguments, the ids that the call reads or changes. None means all."""
+    keys: Callable[..., Iterable[Hashable] | None] | None = None
+    """Given the arguments, the ids that the call reads or changes, or None for all. Without it, every call is about
+    all ids."""
     project: Callable[[Any, Container[Any]], Any] | None = None
     """For an operation that reads all ids: given its result and some ids, the part about those, or `...` if none. With
     this, long histories are judged in parts, as if the operation were called once for each part."""
@@ -130,19 +133,70 @@ class Operation:
     """Whether it returns the id of a record that the store generates, which must be new."""
     in_storms: bool = True
     """Whether storms call it. They cannot pass what it returns to another call."""
+    at_random: bool = True
+    """Whether random calls and storms make it. One that is left out is called by scripts, scenarios and races alone."""
     returns_nothing: bool = False
     """Whether the contract says nothing of what it returns: then a store may return anything."""
     ordered: bool = True
     """Whether the contract promises the order of a list that it returns."""
+    result: Callable[[Any], Any] | None = None
+    """Given what a store returned, the result to compare with that of the reference. It may be async. What it is given,
+    and what it returns, is read to the end if that is an iterator."""
+    unspecified: Callable[..., bool] | None = None
+    """Given a handle of the reference before the call and the arguments, whether the contract leaves open what it
+    returns. A store may then return anything, or refuse the call, which then has no effect."""
+    may_raise: tuple[type[Exception], ...] = ()
+    """Errors that it may raise at any time, such as that a lock is held. The call then has no effect."""
+    async_name: str = ""
+    """The name of the same method as a coroutine, such as `aget` of `get`. A store may have either or both."""
+
+    def __post_init__(self) -> None:
+        """Refuse options that mean nothing.
+
+        Raises:
+            InvalidSetting: `may_raise` is not a tuple of errors, or `async_name` is the name itself.
+        """
+        if not isinstance(self.may_raise, tuple) or not all(map(is_refusal, self.may_raise)):
+            raise InvalidSetting(
+                f"may_raise of operation {self.name!r} is {self.may_raise!r}. It must be a tuple of error classes, "
+                "such as (MyError,): neither Exception nor OSError, which other problems raise, too."
+            )
+        if self.async_name == self.name:
+            raise InvalidSetting(
+                f"async_name of operation {self.name!r} is its own name. A method of one name may be sync or async: "
+                "omit async_name unless stores have a second method."
+            )
 
     def __call__(self, *args: Any) -> Call:
         """Return a call of this method."""
         return Call(self.name, args, self.keywords[: max(0, len(args) - self.positional)])
 
+    def keys_of(self, args: tuple[Any, ...]) -> list[Hashable] | None:
+        """Return the ids that a call reads or changes, or None for all."""
+        keys = self.keys(*args) if self.keys else None
+        return None if keys is None else list(keys)
+
     def possible_effects(self, handle: Any, args: tuple[Any, ...], *, died: bool) -> list[PossibleEffect]:
         """Return everything that a call may have done, if it did anything."""
         whole: list[PossibleEffect] = [lambda store: getattr(store, self.name)(*args)]
         return [*whole, *self.partial_effects(handle, *args)] if died and self.partial_effects else whole
+
+
+def is_refusal(error: Any) -> bool:
+    """Whether a value is a class of errors that can be told from those that other problems raise."""
+    return isinstance(error, type) and issubclass(error, Exception) and not issubclass(OSError, error)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Ids:
+    """The ids that clauses about ids use. None means those that the contracts of this package are asked with."""
+
+    good: Sequence[str] | None = None
+    """Ids that every store must take, unless its suite declares otherwise in `accepts`."""
+    bad: Sequence[str] | None = None
+    """Ids with which every store does what the reference does, which is most often to refuse them."""
+    pairs: Sequence[tuple[str, str]] | None = None
+    """Ids that are different, however similar they look."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -162,15 +216,29 @@ class Contract:
     replaced: Callable[[Call], Sequence[Call]] | None = None
     """Given a call that saves a record, the calls that show the record that it would replace. By default, those of
     `reads` for its ids."""
+    remove: Callable[[str], Call] | None = None
+    """Returns a call that removes the record with this id, if there is such a method: clauses about it follow."""
+    ids: Ids = Ids()
+    """The ids that clauses about ids use."""
+    same: Callable[[Any, Any], bool] | None = None
+    """Whether a result, the second, is the one that the reference returns, the first: `exactly`, or a function of your
+    own. Both are as they were returned. By default a list and a tuple are the same, as are 0.0 and -0.0."""
+    show: Callable[[Any], str | None] | None = None
+    """Formats an argument or a result for reports. None means as usual."""
 
     def __getitem__(self, name: str) -> Operation:
         """Return the operation with this name."""
         return next(operation for operation in self.operations if operation.name == name)
 
+    @property
+    def methods(self) -> list[str]:
+        """The names of all methods that a store may have."""
+        return [name for each in self.operations for name in (each.name, each.async_name) if name]
+
     def reads_of(self, call: Call) -> list[Call]:
         """Return calls that show what a call changes."""
-        keys = self[call.name].keys
-        ids = [id_ for id_ in (keys(*call.args) if keys else call.args) if isinstance(id_, str)]
+        keys = self[call.name].keys_of(call.args)
+        ids = [id_ for id_ in (call.args if keys is None else keys) if isinstance(id_, str)]
         return list(self.reads(ids or ["a"]))
 
     def observe(self, ids: Sequence[str]) -> list[Call]:

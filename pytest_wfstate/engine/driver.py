@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import functools
 import inspect
 import os
@@ -40,6 +41,9 @@ class Driver:
         normalise: Callable[[Any], Any] = lambda record: record,
         operations: Iterable[Operation] = (),
         refusals: tuple[type[Exception], ...] = (),
+        *,
+        keeps_tuples: bool = False,
+        by_async_names: bool = False,
     ) -> None:
         self._alarm = Alarm(timeout)
         self._encode = encode
@@ -47,6 +51,8 @@ class Driver:
         self.normalise = normalise
         self._operations = {operation.name: operation for operation in operations}
         self._refusals = refusals
+        self._keeps_tuples = keeps_tuples
+        self._by_async_names = by_async_names
         self._offered: dict[Any, str | None] = {}
         self._runners: dict[tuple[int, int], asyncio.Runner] = {}
         self.refusal: BaseException | None = None
@@ -58,30 +64,53 @@ class Driver:
         Skips the test if the store does not offer the method, or not with these arguments.
         """
         self._need(store, call)
+        name, operation = self._method(store, call.name), self._operations.get(call.name)
         args, named = call.split()
-        function = functools.partial(getattr(store, call.name), *map(self._encoded, args), **named)
+        function = functools.partial(getattr(store, name), *map(self._encoded, args), **named)
+        convert = functools.partial(_converted, operation) if operation and operation.result else None
         try:
-            result = self.run(functools.partial(_made, function), call.name)
+            result = self.run(functools.partial(_made, function, convert), name)
         except NotImplementedError:
-            self._not_offered(f"{type(store).__name__}.{call.name} raises NotImplementedError", call)
-        operation = self._operations.get(call.name)
+            self._not_offered(f"{type(store).__name__}.{name} raises NotImplementedError", call)
         return None if operation and operation.returns_nothing else self._decoded(result)
 
     def outcome(self, store: Any, call: Call) -> Outcome:
         """Make a call and return its outcome. An error that is not a refusal is raised."""
+        operation = self._operations.get(call.name)
+        may_raise = operation.may_raise if operation else ()
+        refusals: tuple[type[Exception], ...] = (*may_raise, *self._refusals, *REFUSALS)
         try:
             result = self.call(store, call)
-        except self._refusals as error:
+        except (AdapterError, CannotCompare, StoreTimeout):
+            raise  # whatever it is a subclass of, the store did not raise it
+        except refusals as error:
             self.refusal = error
-            return Refused(type(error), declared=True)
-        except REFUSALS as error:
-            self.refusal = error
-            return refused(error)
+            is_declared = isinstance(error, self._refusals) and not isinstance(error, may_raise)
+            return Refused(type(error), declared=True) if is_declared else refused(error, may_raise)
         try:
-            return Returned(plain(result, self.normalise))
+            return Returned(plain(result, self.normalise, keeps_tuples=self._keeps_tuples))
         except CannotCompare as error:
             text = f"{call_in_words(call)} returned what cannot be compared: {error} Or convert it in decode()."
             raise CannotCompare(text) from error.__cause__
+
+    def has(self, store: Any, name: str) -> bool:
+        """Whether a store has a method of the contract."""
+        return hasattr(store, self._method(store, name))
+
+    def has_other_names(self, store: Any) -> bool:
+        """Whether a store has methods by their async names alone, or by their others alone, and those are not meant."""
+        twins = [operation for operation in self._operations.values() if operation.async_name]
+        by_name = any(hasattr(store, operation.name) for operation in twins)
+        by_async_name = any(hasattr(store, operation.async_name) for operation in twins)
+        return by_name != by_async_name and by_name == self._by_async_names
+
+    def _method(self, store: Any, name: str) -> str:
+        """Return which of the two names of a method to call: the other one, if the store has no such method."""
+        operation = self._operations.get(name)
+        if operation is None or not operation.async_name:
+            return name
+        names = (operation.async_name, name) if self._by_async_names else (name, operation.async_name)
+        return next((each for each in names if hasattr(store, each)), name)
 
     def run(self, function: Callable[[], Any], name: str) -> Any:
         """Call a function, and await its result if need be, within the time limit.
@@ -115,17 +144,19 @@ class Driver:
         return self._runners.setdefault((os.getpid(), threading.get_ident()), asyncio.Runner())
 
     def _encoded(self, value: Any) -> Any:
-        return _adapted("encode", self._encode, value) if isinstance(value, Record) else value
+        return _adapted("encode() of the suite", self._encode, value) if isinstance(value, Record) else value
 
     def _decoded(self, value: Any) -> Any:
         if type(value) in (list, tuple):  # a named tuple is a record
-            return [self._decoded(item) for item in value]
-        return value if value is None or isinstance(value, (str, int)) else _adapted("decode", self._decode, value)
+            return type(value)(map(self._decoded, value))
+        if value is None or isinstance(value, (str, int)):
+            return value
+        return _adapted("decode() of the suite", self._decode, value)
 
     def _need(self, store: Any, call: Call) -> None:
         key = (type(store), call.name, len(call.args), call.keywords)
         if key not in self._offered:
-            self._offered[key] = _why_not_offered(store, call)
+            self._offered[key] = _why_not_offered(store, call, self._method(store, call.name))
         reason = self._offered[key]
         if reason:
             self._not_offered(reason, call)
@@ -141,27 +172,59 @@ class Driver:
         pytest.skip(f"{NOT_OFFERED}: {reason}")
 
 
-def _made(function: Callable[[], Any]) -> Any:
-    """Make a call, and read what it returns to the end if that is an iterator."""
-    result = function()
-    if isinstance(result, Iterator):
-        return list(result)
-    return _read(result) if isinstance(result, AsyncIterator) or inspect.isawaitable(result) else result
+def _made(function: Callable[[], Any], convert: Callable[[Any], Any] | None) -> Any:
+    """Make a call, read what it returns to the end if that is an iterator, and convert it."""
+    value = _listed(function())
+    if not _is_async(value) and convert:
+        value, convert = _listed(convert(value)), None
+    return _finished(value, convert) if _is_async(value) else value
 
 
-async def _read(result: Any) -> Any:
-    if inspect.isawaitable(result):
-        result = await result
-    if isinstance(result, AsyncIterator):
-        return [item async for item in result]
-    return list(result) if isinstance(result, Iterator) else result
+async def _finished(value: Any, convert: Callable[[Any], Any] | None) -> Any:
+    """Do the same with what is async."""
+    value = await _read(value)
+    return await _read(convert(value)) if convert else value
 
 
-def _why_not_offered(store: Any, call: Call) -> str | None:
-    name = type(store).__name__
-    method = getattr(store, call.name, None)
+async def _read(value: Any) -> Any:
+    if inspect.isawaitable(value):
+        value = await value
+    if isinstance(value, AsyncIterator):
+        return [item async for item in value]
+    return _listed(value)
+
+
+def _listed(value: Any) -> Any:
+    return list(value) if isinstance(value, Iterator) else value
+
+
+def _is_async(value: Any) -> bool:
+    return isinstance(value, AsyncIterator) or inspect.isawaitable(value)
+
+
+def _converted(operation: Operation, value: Any) -> Any:
+    """Convert what a store returned, as the operation says.
+
+    Raises:
+        AdapterError: that raises an error. It is not the store's.
+    """
+    assert operation.result is not None
+    converted = _adapted(f"result= of {operation.name}", operation.result, value)
+    return _awaited_conversion(operation, converted, value) if _is_async(converted) else converted
+
+
+async def _awaited_conversion(operation: Operation, converted: Any, value: Any) -> Any:
+    try:
+        return await _read(converted)
+    except Exception as error:
+        raise _adapter_error(f"result= of {operation.name}", value, error) from error
+
+
+def _why_not_offered(store: Any, call: Call, name: str) -> str | None:
+    kind = type(store).__name__
+    method = getattr(store, name, None)
     if method is None:
-        return f"{name} has no method {call.name}"
+        return f"{kind} has no method {name}"
     try:
         signature = inspect.signature(method)
     except (TypeError, ValueError):  # of a method in C, say: then the call itself shows
@@ -170,8 +233,8 @@ def _why_not_offered(store: Any, call: Call) -> str | None:
     if _binds(signature.bind, *args, **named):
         return None
     if named and _binds(signature.bind_partial, *args):
-        return f"{name}.{call.name} has no argument {', '.join(named)}"
-    return f"{name}.{call.name}{signature} cannot be called as {call_in_words(call)}"
+        return f"{kind}.{name} has no argument {', '.join(named)}"
+    return f"{kind}.{name}{signature} cannot be called as {call_in_words(dataclasses.replace(call, name=name))}"
 
 
 def _binds(bind: Callable[..., Any], *args: Any, **named: Any) -> bool:
@@ -182,14 +245,18 @@ def _binds(bind: Callable[..., Any], *args: Any, **named: Any) -> bool:
     return True
 
 
-def _adapted(name: str, adapt: Callable[[Any], Any], value: Any) -> Any:
+def _adapted(what: str, adapt: Callable[[Any], Any], value: Any) -> Any:
     try:
         return adapt(value)
     except Exception as error:
-        raise AdapterError(
-            f"{name}() of the suite raises {type(error).__name__}: {error}. It was called with {short(repr(value))}. "
-            "Fix it first: until it works, the suite learns nothing about the store."
-        ) from error
+        raise _adapter_error(what, value, error) from error
+
+
+def _adapter_error(what: str, value: Any, error: Exception) -> AdapterError:
+    return AdapterError(
+        f"{what} raises {type(error).__name__}: {error}. It was called with {short(repr(value))}. "
+        "Fix it first: until it works, the suite learns nothing about the store."
+    )
 
 
 async def _awaited(result: Awaitable[Any]) -> Any:

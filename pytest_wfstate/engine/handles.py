@@ -83,6 +83,10 @@ class Handles:
         """Make a call through a handle, and return its outcome."""
         return self.driver.outcome(self[handle], call)
 
+    def has(self, handle: str, name: str) -> bool:
+        """Whether the store of a handle has a method."""
+        return self.driver.has(self[handle], name)
+
     def restart(self) -> None:
         """Close all handles; each is opened again when it is next used."""
         while self._stores:

@@ -31,14 +31,18 @@ def play_random_calls(
     profile: str,
     *,
     shrinks: bool = True,
+    accepts: Callable[[Step], bool] = lambda _: True,
 ) -> None:
-    """Make random calls.
+    """Make random calls, of those that the store `accepts`.
 
     Raises:
         Violation: the store returned what the reference does not.
     """
     with handles() as probed:
-        operations = [operation for operation in contract.operations if hasattr(probed[FIRST], operation.name)]
+        offered = [operation for operation in contract.operations if probed.has(FIRST, operation.name)]
+    operations = [operation for operation in offered if operation.at_random]
+    if not operations:
+        pytest.skip("the store offers no operation that is called at random")
 
     @settings(
         max_examples=EXAMPLES[profile],
@@ -61,6 +65,8 @@ def play_random_calls(
                 yield from contract.observe([*IDS, *script.timeline.generated_ids])
 
             for step in all_steps():
+                if not accepts(step):
+                    continue
                 try:
                     script.run(opened, [step])
                 except pytest.skip.Exception:

@@ -30,6 +30,7 @@ from pytest_wfstate.faults.sync_async import Steps, async_twin, call, sync_metho
 from pytest_wfstate.labs.fixtures import unique_home
 from pytest_wfstate.labs.lab import Lab, Settings, Unmeasured, need_known
 from pytest_wfstate.labs.storm import KillableServer, Medium, StormResult, StormRun
+from pytest_wfstate.oracle.render import shown_by
 from pytest_wfstate.specs import CONTRACTS
 
 __all__ = ["ClientDied", "Outcome", "Race", "RaceBug", "RaceResult", "StormResult"]
@@ -157,12 +158,13 @@ class Race(Lab):
             raise ValueError(f"calls is {calls!r}. A storm needs at least one call.")
         need_real_disk()
         chosen = _contract(contract)
-        driver = Driver(TIMEOUT, operations=chosen.operations)
+        driver = Driver(TIMEOUT, operations=chosen.operations, keeps_tuples=chosen.same is not None)
         with memory_home(unique_home()) as home, contextlib.closing(driver):
 
             def handles() -> Handles:
-                names = [operation.name for operation in chosen.operations]
-                return Handles(lambda: open_store(driver, lambda: open(home.path), close, methods=names), driver)
+                return Handles(
+                    lambda: open_store(driver, lambda: open(home.path), close, methods=chosen.methods), driver
+                )
 
             return self.run_storm(
                 handles,
@@ -191,7 +193,7 @@ class Race(Lab):
             RaceBug, NotMeasured: as `storm` does.
         """
         need_known("unmeasured", unmeasured, get_args(Unmeasured))
-        with self._reporting(result):
+        with self._reporting(result), shown_by(contract):
             run = StormRun(handles, contract, result, **settings)
             run.run(CALLS[self._profile] if calls is None else calls, self._settings.bounds.seconds)
         if result.violation:

@@ -16,9 +16,9 @@ from typing import Any, Literal, Protocol
 
 import pytest
 
-from pytest_wfstate.contracts.base import Call, Contract, Operation
+from pytest_wfstate.contracts.base import Call, Contract
 from pytest_wfstate.engine.handles import Handles
-from pytest_wfstate.errors import AdapterError, CannotCompare, Violation
+from pytest_wfstate.errors import AdapterError, CannotCompare, InvalidSetting, Violation
 from pytest_wfstate.faults.failures import is_interruption
 from pytest_wfstate.faults.patience import Patience
 from pytest_wfstate.faults.race.storm import PAUSE, Storm, TimedCall, WorkerLost
@@ -26,6 +26,7 @@ from pytest_wfstate.faults.real_clock import now
 from pytest_wfstate.faults.result import Result
 from pytest_wfstate.oracle.history import Entry, Errored, NeverReturned, Outcome, Returned
 from pytest_wfstate.oracle.model import ReferenceModel
+from pytest_wfstate.oracle.partition import has_shares
 from pytest_wfstate.oracle.render import call_in_words, entry_in_words, outcome_in_words
 from pytest_wfstate.oracle.rounds import Rounds, TooManyOrders
 from pytest_wfstate.oracle.values import frozen
@@ -100,6 +101,7 @@ class StormRun:
         timeout: float,
         server: KillableServer | None = None,
         model: ReferenceModel | None = None,
+        accepts: Callable[[Call], bool] = lambda _: True,
     ) -> None:
         self._handles = handles
         self._contract = contract
@@ -110,7 +112,6 @@ class StormRun:
         self._timeout = timeout
         self._chance = random.Random(result.seed)
         self._model = model or ReferenceModel(contract)
-        self._rounds = Rounds(self._model)
         self._ids: list[str] = []
         """All ids of all rounds."""
         self._switches = mmap.mmap(-1, 1)
@@ -119,7 +120,19 @@ class StormRun:
         """From when to when the server was down."""
         self._done_at = [now()] * result.workers
         """When each worker's last call ended."""
-        self._operations, self._recovery = self._offered()
+        if self._model.refuses(write := contract.write(_ids(0)[0], 1)):
+            raise InvalidSetting(
+                f"The reference of the {contract.name} contract refuses {call_in_words(write)}, so a storm would prove "
+                "nothing: its ids are of lower-case letters, digits and dashes. Have the reference take those, or have "
+                "`write` and the arguments of the operations make valid ids of them."
+            )
+        self._accepts = accepts
+        self._offered = self._find_offered()
+        recovery = contract.recovery
+        self._recovery = [recovery] if recovery and recovery.name in self._offered else []
+        self._kinds = self._chosen(_ids(0), 0)
+        """The different calls that the first round chooses from."""
+        self._rounds = Rounds(self._model, [*self._kinds, *contract.reads(_ids(0))])
         self._last: dict[Hashable, tuple[Call, Outcome]] = {}
         """What each id showed at the end of its round."""
         self._storm = Storm(
@@ -154,16 +167,24 @@ class StormRun:
         if not result.violation:
             result.conclude()
 
-    def _offered(self) -> tuple[list[Operation], list[Call]]:
+    def _find_offered(self) -> list[str]:
         with self._handles() as handles:
-            store = handles["probe"]
-            operations = [
-                operation
-                for operation in self._contract.operations
-                if operation.in_storms and hasattr(store, operation.name)
-            ]
-            recovery = self._contract.recovery
-            return operations, [recovery] if recovery and hasattr(store, recovery.name) else []
+            names = [operation.name for operation in self._contract.operations]
+            return [name for name in names if handles.has("probe", name)]
+
+    def _chosen(self, ids: Sequence[str], number: int) -> list[Call]:
+        """Choose random calls for a round, of those that the store takes."""
+        from pytest_wfstate.engine.random_calls import chosen_calls  # which imports hypothesis
+
+        operations = [each for each in self._contract.operations if each.in_storms and each.at_random]
+        offered = [operation for operation in operations if operation.name in self._offered]
+        if not offered:
+            pytest.skip("the store offers no operation that storms call")
+        chosen = chosen_calls(offered, ids, _KINDS, self._result.seed + number + 1)
+        accepted = [call for call in chosen if self._accepts(call)]
+        if not accepted:
+            pytest.skip("the store takes none of the calls that storms make, as its suite declares")
+        return accepted
 
     def _kill_server(self) -> None:
         assert self._server is not None
@@ -209,12 +230,12 @@ class StormRun:
             time.sleep(_POLL_INTERVAL)
 
     def _round(self, number: int) -> None:
-        from pytest_wfstate.engine.random_calls import chosen_calls  # which imports hypothesis
-
         result = self._result
-        ids = [f"r{result.rounds}-{letter}" for letter in "abc"]
+        ids = _ids(result.rounds)
+        calls = self._chosen(ids, result.rounds) if result.rounds else self._kinds
+        if self._rounds.is_divided:  # then none can be about everything: it would see what earlier rounds have left
+            calls = [call for call in calls if has_shares(call, self._contract)]
         result.rounds += 1
-        calls = chosen_calls(self._operations, ids, _KINDS, result.seed + result.rounds)
         chosen = self._chance.choices(calls, k=number)
         assigned = [self._with_pauses(chosen[first :: result.workers]) for first in range(result.workers)]
         timed_calls = self._storm.round(assigned, self._recovery, self._disturb)
@@ -253,8 +274,7 @@ class StormRun:
 
     def _observe(self, ids: Sequence[str]) -> list[Entry]:
         """Read everything about some ids."""
-        offered = {operation.name for operation in self._operations}
-        reads = [call for call in self._contract.observe(ids) if call.name in offered]
+        reads = [call for call in self._contract.observe(ids) if call.name in self._offered]
         entries = []
         with self._handles() as handles:
             for call in reads:
@@ -301,13 +321,18 @@ class StormRun:
         """Remember what ids showed at the end of their round: the last read of each."""
         for entry in entries:
             operation = self._contract[entry.name]
-            if self._is_own(entry, ids) and not operation.mutates:
+            if self._is_own(entry, ids) and not operation.mutates and operation.unspecified is None:
                 self._last[frozen((entry.name, entry.args))] = operation(*entry.args), entry.outcome
 
     def _is_own(self, entry: Entry, ids: Sequence[str]) -> bool:
         """Whether a call depends on these ids alone, which no later round uses."""
-        keys = self._contract[entry.name].keys
-        return self._rounds.is_divided and keys is not None and set(keys(*entry.args)) <= {*ids}
+        keys = self._contract[entry.name].keys_of(entry.args)
+        return self._rounds.is_divided and keys is not None and {*keys} <= {*ids}
+
+
+def _ids(number: int) -> list[str]:
+    """Return the ids of a round."""
+    return [f"r{number}-{letter}" for letter in "abc"]
 
 
 def _client(worker: int, restarts: int) -> str:

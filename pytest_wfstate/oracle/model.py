@@ -10,9 +10,9 @@ from collections.abc import Callable, Container, Hashable, Iterable, Iterator
 from typing import Any
 
 from pytest_wfstate.contracts.base import Call, Contract, GeneratedValues, PossibleEffect
-from pytest_wfstate.errors import CannotCompare, CorruptRecord
+from pytest_wfstate.errors import AdapterError, CannotCompare, CorruptRecord
 from pytest_wfstate.oracle.history import Entry, Forgotten, Outcome, Refused, Returned
-from pytest_wfstate.oracle.values import alike, frozen, plain
+from pytest_wfstate.oracle.values import alike, frozen, match, plain
 
 REFUSALS = (CorruptRecord, LookupError, ValueError, TypeError)
 """How a call can be refused. An error of a store counts as the first of these that it is an instance of."""
@@ -124,8 +124,14 @@ class ReferenceModel:
 
     def transitions(self, state: ReferenceState, entry: Entry) -> Iterator[Transition]:
         """Yield what a call can do. Of what it returned in reality, only an id that the store generated matters."""
-        if not self.contract[entry.name].mutates:
-            yield self._outcome(dict(state.handles), entry), state
+        operation = self.contract[entry.name]
+        for error in operation.may_raise:
+            yield Refused(error), state
+        is_open = operation.unspecified is not None and self._is_unspecified(state, entry)
+        if is_open:
+            yield Refused(Exception, declared=True), state
+        if not operation.mutates:
+            yield Forgotten() if is_open else self._outcome(dict(state.handles), entry), state
             return
         if self._trials[entry.name] < _TRIALS:
             self._need_independent_copies(state, entry)
@@ -137,13 +143,17 @@ class ReferenceModel:
             handles = state.copy()
             outcome = self._outcome(handles, entry, effect)
             if not self._generated.must_be_new or seen is None or not state.knows(seen):
-                yield outcome, ReferenceState(handles)
+                yield Forgotten() if is_open else outcome, ReferenceState(handles)
 
     def expected(self, state: ReferenceState, entry: Entry) -> Outcome:
         """Return the outcome that a call should have, with the token of the record that it returned, if that is new."""
         is_new = isinstance(entry.outcome, Returned) and isinstance(entry.outcome.value, dict)
         self._generated.use(entry.token if is_new and not state.knows(entry.token) else None)
-        return self._outcome(state.copy(), entry)
+        return Forgotten() if self._is_unspecified(state, entry) else self._outcome(state.copy(), entry)
+
+    def refuses(self, call: Call) -> bool:
+        """Whether a call is refused by an empty store."""
+        return isinstance(self.expected(self.start(), self._entries("", [call])[0]), Refused)
 
     def is_generated(self, outcome: Outcome) -> bool:
         """Whether an expected outcome is a value that the store generates, which may be any new one."""
@@ -169,7 +179,7 @@ class ReferenceModel:
         reads = contract.replaced(call) if contract.replaced else contract.reads_of(call)
         handles, empty = state.copy(), self.start().copy()
         return any(
-            not self.is_alike(self._outcome(empty, read), self._outcome(handles, read), read.name)
+            not self._agree(self._outcome(empty, read), self._outcome(handles, read))
             for read in self._entries(entry.client, reads)
         )
 
@@ -177,10 +187,38 @@ class ReferenceModel:
         """Whether an outcome of a method is the expected one."""
         if isinstance(expected, Returned) and isinstance(seen, Returned):
             in_order = self._in_order and self.contract[name].ordered
-            return alike(expected.value, seen.value, in_order=in_order)
+            if self.contract.same is None:
+                return alike(expected.value, seen.value, in_order=in_order)
+            both = expected.value, seen.value
+            is_any_order = not in_order and all(isinstance(value, list) for value in both)
+            return match(*both, self._is_same) if is_any_order else self._is_same(*both)
+        if isinstance(expected, Forgotten):
+            return isinstance(seen, Returned)
         if isinstance(expected, Refused) and isinstance(seen, Refused) and (expected.declared or seen.declared):
             return True
         return expected == seen  # neither holds a value
+
+    @staticmethod
+    def _agree(one: Outcome, other: Outcome) -> bool:
+        """Whether two outcomes of the reference are the same, whatever the contract takes for the same."""
+        if isinstance(one, Returned) and isinstance(other, Returned):
+            return alike(one.value, other.value)
+        return one == other
+
+    def _is_same(self, expected: Any, seen: Any) -> bool:
+        same = self.contract.same
+        assert same is not None
+        try:
+            return bool(same(expected, seen))
+        except Exception as error:
+            raise AdapterError(
+                f"same= of the {self.contract.name} contract raises {type(error).__name__}: {error}. It was called "
+                f"with {expected!r} and {seen!r}. It must say whether the second is the first, whatever that is."
+            ) from error
+
+    def _is_unspecified(self, state: ReferenceState, entry: Entry) -> bool:
+        unspecified = self.contract[entry.name].unspecified
+        return unspecified is not None and bool(unspecified(self._handle(state.copy(), entry.client), *entry.args))
 
     def _effects(self, state: ReferenceState, entry: Entry) -> list[PossibleEffect]:
         operation, died = self.contract[entry.name], not entry.must_have_happened
@@ -203,7 +241,7 @@ class ReferenceModel:
         after = [self._outcome(dict(state.handles), read) for read in reads]
         shared = f"The reference {name} shares state with its copies: after {entry.name} was called on one of them"
         for call, one, other in zip([*reads, entry], [*before, first], [*after, second], strict=True):
-            if not self.is_alike(one, other, call.name):
+            if not self._agree(one, other):
                 args, on = ", ".join(map(repr, call.args)), "another copy" if call is entry else "the original"
                 raise CannotCompare(
                     f"{shared}, {call.name}({args}) on {on} {_ended(other)}, before {_ended(one)}. {_OWN}"
@@ -227,12 +265,15 @@ class ReferenceModel:
         return [Entry(client, call.name, call.args, 0, 0, Forgotten()) for call in calls]
 
     def _outcome(self, handles: dict[str, Any], entry: Entry, effect: PossibleEffect | None = None) -> Outcome:
-        handle = self._handle(handles, entry.client)
+        handle, operation = self._handle(handles, entry.client), self.contract[entry.name]
+        refusals: tuple[type[Exception], ...] = (*operation.may_raise, *REFUSALS)
         try:
             value = _now(effect(handle) if effect else getattr(handle, entry.name)(*entry.args))
-        except REFUSALS as error:
-            return refused(error)
-        return Returned(None if self.contract[entry.name].returns_nothing else plain(value, self._normalise))
+        except refusals as error:
+            return refused(error, operation.may_raise)
+        if operation.returns_nothing:
+            return Returned(None)
+        return Returned(plain(value, self._normalise, keeps_tuples=self.contract.same is not None))
 
     def _handle(self, handles: dict[str, Any], client: str) -> Any:
         if client not in handles:
@@ -253,9 +294,10 @@ def _ended(outcome: Outcome) -> str:
     return f"returned {outcome.value!r}" if isinstance(outcome, Returned) else f"was {outcome}"
 
 
-def refused(error: BaseException) -> Refused:
-    """Return the refusal that an error counts as, whatever its own class."""
-    return Refused(next(kind for kind in REFUSALS if isinstance(error, kind)))
+def refused(error: BaseException, may_raise: tuple[type[Exception], ...] = ()) -> Refused:
+    """Return the refusal that an error counts as, whatever its own class: one that the call may raise, or another."""
+    kinds: tuple[type[Exception], ...] = (*may_raise, *REFUSALS)
+    return Refused(next(kind for kind in kinds if isinstance(error, kind)))
 
 
 def _now(result: Any) -> Any:

@@ -6,29 +6,38 @@ import dataclasses
 from collections.abc import Container, Hashable, Iterable, Sequence
 from typing import Any
 
-from pytest_wfstate.contracts.base import Contract, Operation
+from pytest_wfstate.contracts.base import Call, Contract, Operation
 from pytest_wfstate.oracle.history import Entry, Forgotten, Returned
 
 
 def parts(entries: Sequence[Entry], contract: Contract) -> list[list[Entry]]:
     """Split a history into parts that share no id. A single call that depends on every id keeps it whole."""
-    if any(contract[entry.name].keys is None for entry in entries):
+    if any(_is_of_all(entry, contract) for entry in entries):
         return [list(entries)]
     return [part for _, part in _groups(entries, contract)]
 
 
-def is_divisible(contract: Contract) -> bool:
-    """Whether `shares` can divide its histories.
+def is_divisible(contract: Contract, calls: Iterable[Call] = ()) -> bool:
+    """Whether `shares` can divide its histories, made of calls such as these.
 
-    Each operation has ids, or its result can be divided by id. None may change all ids, except for a recovery: once
-    that was called, calling it again changes nothing that an earlier round has left.
+    Each call has ids, or its result can be divided by id. None may change all ids, except for a recovery: once that was
+    called, calling it again changes nothing that an earlier round has left.
     """
-    recovery = contract.recovery.name if contract.recovery else None
-    return all(
-        operation.keys is not None
-        or (operation.project is not None and (not operation.mutates or operation.name == recovery))
-        for operation in contract.operations
+    without_ids = [operation for operation in contract.operations if operation.keys is None]
+    return all(_has_shares(operation, contract) for operation in without_ids) and all(
+        has_shares(call, contract) for call in calls
     )
+
+
+def has_shares(call: Call, contract: Contract) -> bool:
+    """Whether a call has ids, or can be divided by id."""
+    operation = contract[call.name]
+    return operation.keys_of(call.args) is not None or _has_shares(operation, contract)
+
+
+def _has_shares(operation: Operation, contract: Contract) -> bool:
+    is_recovery = contract.recovery is not None and operation.name == contract.recovery.name
+    return operation.project is not None and (not operation.mutates or is_recovery)
 
 
 def shares(entries: Sequence[Entry], contract: Contract) -> list[tuple[set[Hashable], list[Entry]]]:
@@ -37,8 +46,8 @@ def shares(entries: Sequence[Entry], contract: Contract) -> list[tuple[set[Hasha
     This is for histories too long to be judged whole, of a contract that `is_divisible`. It is weaker: a list may have
     seen one id earlier than another, and a recovery may have reached them one by one.
     """
-    of_all = [entry for entry in entries if contract[entry.name].keys is None]
-    others = [entry for entry in entries if contract[entry.name].keys is not None]
+    of_all = [entry for entry in entries if _is_of_all(entry, contract)]
+    others = [entry for entry in entries if not _is_of_all(entry, contract)]
     return [
         (ids, [*part, *(_share(entry, contract[entry.name], ids) for entry in of_all)])
         for ids, part in _groups(others, contract)
@@ -65,15 +74,20 @@ def _merged(parts_: Iterable[list[Entry]]) -> list[Entry]:
     return first
 
 
+def _is_of_all(entry: Entry, contract: Contract) -> bool:
+    return contract[entry.name].keys_of(entry.args) is None
+
+
 def _share(entry: Entry, operation: Operation, ids: Container[Any]) -> Entry:
     if operation.project is None or not isinstance(entry.outcome, Returned):
         return entry
+    if operation.unspecified is not None:  # a part of the state does not show whether it is
+        return dataclasses.replace(entry, outcome=Forgotten())
     share = operation.project(entry.outcome.value, ids)
     return dataclasses.replace(entry, outcome=Forgotten() if share is ... else Returned(share))
 
 
 def _keys(entry: Entry, contract: Contract) -> list[Hashable]:
     operation = contract[entry.name]
-    assert operation.keys is not None
     generated = [entry.outcome.value] if operation.generates_id and isinstance(entry.outcome, Returned) else []
-    return [*operation.keys(*entry.args), *generated]
+    return [*(operation.keys_of(entry.args) or ()), *generated]

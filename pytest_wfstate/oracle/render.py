@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextvars import ContextVar
 from typing import Any
 
 from pytest_wfstate import samples
@@ -18,12 +20,13 @@ from pytest_wfstate.contracts import (
     WorkflowExecutionState,
     WorkflowStepState,
 )
-from pytest_wfstate.contracts.base import Call
+from pytest_wfstate.contracts.base import Call, Contract
 from pytest_wfstate.contracts.records import Record
+from pytest_wfstate.errors import AdapterError
 from pytest_wfstate.oracle.history import Entry, Outcome, Returned
 from pytest_wfstate.oracle.linearize import DeadEnd, Unexplained
 from pytest_wfstate.oracle.model import ReferenceModel
-from pytest_wfstate.oracle.values import alike, is_json, parts
+from pytest_wfstate.oracle.values import Same, alike, exactly, is_json, parts
 
 _WIDTH = 72  # of a value
 _ORDERS = 3  # that are shown of all that were tried
@@ -43,6 +46,36 @@ _SAMPLES: dict[type[Record], tuple[Callable[..., Record], tuple[str, ...]]] = {
 }
 
 
+_SHOW: ContextVar[Callable[[Any], str | None] | None] = ContextVar("show", default=None)
+"""How the contract that is being checked formats values, if it says so."""
+
+
+@contextlib.contextmanager
+def shown_by(contract: Contract) -> Iterator[None]:
+    """Format values as a contract says, for as long as this lasts."""
+    token = _SHOW.set(contract.show)
+    try:
+        yield
+    finally:
+        _SHOW.reset(token)
+
+
+def _shown(value: Any) -> str | None:
+    """Return a value as its contract formats it, or None if that is as usual.
+
+    Raises:
+        AdapterError: the function that formats it raises an error.
+    """
+    show = _SHOW.get()
+    try:
+        return None if show is None else show(value)
+    except Exception as error:
+        raise AdapterError(
+            f"show= of the contract raises {type(error).__name__}: {error}. It was called with {short(repr(value))}. "
+            "It must return text for any argument and result, or None to have that shown as usual."
+        ) from error
+
+
 def call_in_words(call: Call) -> str:
     """Format a call as it would be written."""
     args, named = call.split()
@@ -54,7 +87,8 @@ def outcome_in_words(outcome: Outcome) -> str:
     """Format the outcome of a call."""
     if not isinstance(outcome, Returned):
         return str(outcome)
-    return short(_json(outcome.value) if isinstance(outcome.value, (dict, list)) else repr(outcome.value))
+    value = outcome.value
+    return short(_json(value) if isinstance(value, (dict, list)) else _shown(value) or repr(value))
 
 
 def result_in_words(outcome: Outcome) -> str:
@@ -127,11 +161,14 @@ def _difference(expected: Sequence[Outcome], seen: Outcome) -> list[str]:
         return []
     values = (expected[0].value, seen.value)
     has_parts = type(values[0]) is type(values[1]) and any(map(_entries, values))
-    return [difference(*values)] if has_parts and not alike(*values) else []
+    same = exactly if alike(*values) else alike
+    return [difference(*values, same=same)] if has_parts and not same(*values) else []
 
 
 def in_words(value: Any) -> str:
     """Format an argument as it would be written."""
+    if shown := _shown(value):
+        return short(shown)
     if isinstance(value, Snapshot):
         key = value.key
         return _sample_call("snapshot", samples.snapshot, (key.run_id, key.super_step, key.workflow_id), value, {"key"})
@@ -141,7 +178,7 @@ def in_words(value: Any) -> str:
     return short(repr(value))
 
 
-def difference(expected: Any, seen: Any, path: str = "") -> str:
+def difference(expected: Any, seen: Any, path: str = "", *, same: Same = alike) -> str:
     """Name the first place where two plain values differ, with both values."""
     is_cut = isinstance(expected, list) and isinstance(seen, list) and len(expected) != len(seen)
     if type(expected) is type(seen) and not is_cut:
@@ -151,8 +188,8 @@ def difference(expected: Any, seen: Any, path: str = "") -> str:
                 return f"{_join(path, key)} is missing"
             if key not in ours:
                 return f"{_join(path, key)} is new"
-            if not alike(ours[key], theirs[key]):
-                return difference(ours[key], theirs[key], _join(path, key))
+            if not same(ours[key], theirs[key]):
+                return difference(ours[key], theirs[key], _join(path, key), same=same)
     texts = short(_json(seen)), short(_json(expected))
     if texts[0] == texts[1] and type(expected) is not type(seen):
         texts = f"{texts[0]} ({type(seen).__name__})", f"{texts[1]} ({type(expected).__name__})"
@@ -191,5 +228,5 @@ def _join(path: str, key: str) -> str:
 
 
 def _json(value: Any) -> str:
-    """Format a value as JSON, if it has one, and else as Python."""
-    return json.dumps(value, ensure_ascii=False) if is_json(value) else repr(value)
+    """Format a value as its contract does, as JSON, if it has one, and else as Python."""
+    return _shown(value) or (json.dumps(value, ensure_ascii=False) if is_json(value) else repr(value))

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-from collections.abc import Container, Hashable, Iterator, Sequence
+from collections.abc import Container, Hashable, Iterable, Iterator, Sequence
 
+from pytest_wfstate.contracts.base import Call
 from pytest_wfstate.errors import Violation
 from pytest_wfstate.oracle.history import Entry
 from pytest_wfstate.oracle.linearize import Explanation
@@ -41,11 +42,11 @@ class _Part:
 
 
 class Rounds:
-    """A history in rounds, divided by id if its contract can be."""
+    """A history in rounds of calls such as these, divided by id if that is possible."""
 
-    def __init__(self, model: ReferenceModel) -> None:
+    def __init__(self, model: ReferenceModel, calls: Iterable[Call] = ()) -> None:
         self._model = model
-        self.is_divided = is_divisible(model.contract)
+        self.is_divided = is_divisible(model.contract, calls)
         self._parts: list[_Part] = []
 
     @property

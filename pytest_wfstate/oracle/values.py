@@ -53,7 +53,7 @@ class Parts:
     """Items of a set."""
 
 
-def plain(value: Any, normalise: Callable[[Any], Any] = lambda record: record) -> Any:
+def plain(value: Any, normalise: Callable[[Any], Any] = lambda record: record, *, keeps_tuples: bool = False) -> Any:
     """Return a copy of a result to compare and to keep: a record of this package as JSON, a tuple as a list.
 
     Raises:
@@ -66,9 +66,10 @@ def plain(value: Any, normalise: Callable[[Any], Any] = lambda record: record) -
         if isinstance(value, Record):
             return json.loads(value.model_dump_json(warnings=False))  # it may not be valid any more
     if type(value) in (list, tuple):
-        return [plain(item, normalise) for item in value]
+        items = [plain(item, normalise, keeps_tuples=keeps_tuples) for item in value]
+        return tuple(items) if keeps_tuples and type(value) is tuple else items
     if type(value) is dict:
-        return {key: plain(item, normalise) for key, item in value.items()}
+        return {key: plain(item, normalise, keeps_tuples=keeps_tuples) for key, item in value.items()}
     form, name = frozen(value), f"{type(value).__module__}.{type(value).__qualname__}"
     try:
         copied = copy.deepcopy(value)
@@ -83,6 +84,10 @@ def plain(value: Any, normalise: Callable[[Any], Any] = lambda record: record) -
             "data instead, or write __deepcopy__() of its class."
         )
     return copied
+
+
+Same = Callable[[Any, Any], bool]
+"""Whether the second value is the first."""
 
 
 def alike(expected: Any, seen: Any, *, in_order: bool = True) -> bool:
@@ -101,17 +106,39 @@ def alike(expected: Any, seen: Any, *, in_order: bool = True) -> bool:
     ):  # those that are written differently can be equal: Decimal("1.0") and ("1.00")
         return frozen(expected) == frozen(seen) or bool(expected == seen)
     if one is list and not in_order:
-        return _match(expected, seen)
-    if one is list:
-        return len(expected) == len(seen) and all(map(alike, expected, seen))
-    if one is dict and _has_texts_as_keys(expected) and _has_texts_as_keys(seen):
-        return expected.keys() == seen.keys() and all(alike(part, seen[key]) for key, part in expected.items())
+        return match(expected, seen, alike)
+    return _parts_are_same(expected, seen, alike)
+
+
+def exactly(expected: Any, seen: Any) -> bool:
+    """Whether a result is the expected one to the last bit: for `same=` of a contract.
+
+    A list and a tuple differ, as do 0.0 and -0.0, Decimal("1.0") and Decimal("1.00"), and one moment in two time zones.
+    NaN equals NaN. The time of the reference equals any time.
+    """
+    kind = _type_of(expected)
+    if kind != _type_of(seen):
+        return False
+    if kind is float or kind in _BY_VALUE or _is_time(kind):
+        return frozen(expected) == frozen(seen) or (kind not in _BY_VALUE and expected in _any_times())
+    if kind in (str, int) and expected in _any_times():
+        return True
+    return _parts_are_same(expected, seen, exactly)
+
+
+def _parts_are_same(expected: Any, seen: Any, same: Same) -> bool:
+    """Whether two values of one type hold the same."""
+    kind = type(expected)
+    if kind in (list, tuple):
+        return len(expected) == len(seen) and all(map(same, expected, seen))
+    if kind is dict and _has_texts_as_keys(expected) and _has_texts_as_keys(seen):
+        return expected.keys() == seen.keys() and all(same(part, seen[key]) for key, part in expected.items())
     mine, theirs = parts(expected), parts(seen)
     return (
         mine.kind == theirs.kind
-        and _all_alike(_compared(expected, mine.ordered), _compared(seen, theirs.ordered))
-        and _all_alike(_by_key(expected, mine.keyed), _by_key(seen, theirs.keyed))
-        and _match(mine.unordered, theirs.unordered)
+        and _all_same(_compared(expected, mine.ordered), _compared(seen, theirs.ordered), same)
+        and _all_same(_by_key(expected, mine.keyed), _by_key(seen, theirs.keyed), same)
+        and match(mine.unordered, theirs.unordered, same)
     )
 
 
@@ -297,17 +324,17 @@ def _has_texts_as_keys(value: dict[Any, Any]) -> bool:
     return all(type(key) is str for key in value)
 
 
-def _all_alike(expected: dict[Hashable, Any], seen: dict[Hashable, Any]) -> bool:
-    return expected.keys() == seen.keys() and all(alike(part, seen[label]) for label, part in expected.items())
+def _all_same(expected: dict[Hashable, Any], seen: dict[Hashable, Any], same: Same) -> bool:
+    return expected.keys() == seen.keys() and all(same(part, seen[label]) for label, part in expected.items())
 
 
-def _match(expected: Sequence[Any], seen: Sequence[Any]) -> bool:
-    """Whether each item can be paired with one that is alike. There can be a choice: see `_any_times`."""
+def match(expected: Sequence[Any], seen: Sequence[Any], same: Same) -> bool:
+    """Whether each item can be paired with one that is the same. There can be a choice: see `_any_times`."""
     partner: dict[int, int] = {}
 
     def pair(index: int, tried: set[int]) -> bool:
         for other, item in enumerate(seen):
-            if other not in tried and alike(expected[index], item):
+            if other not in tried and same(expected[index], item):
                 tried.add(other)
                 if other not in partner or pair(partner[other], tried):
                     partner[other] = index

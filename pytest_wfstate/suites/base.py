@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import pytest
 from pydantic import BaseModel
@@ -17,10 +17,10 @@ from pytest_wfstate.errors import Violation
 from pytest_wfstate.labs.storm import Medium
 from pytest_wfstate.oracle.render import call_in_words
 from pytest_wfstate.oracle.values import alike, plain
-from pytest_wfstate.suites import inputs
+from pytest_wfstate.suites import inputs, removal
 from pytest_wfstate.suites.clauses import ClockSource, Level, check_settings, clause, clauses
-from pytest_wfstate.suites.context import ClauseContext
-from pytest_wfstate.suites.faults import GENERATORS, RaceRole, Scenario, race_roles_of
+from pytest_wfstate.suites.context import ASYNC_NAMES, NAMES, ClauseContext
+from pytest_wfstate.suites.faults import GENERATORS, DerivedRoles, RaceRole, Scenario, race_roles_of
 from pytest_wfstate.suites.faults.corruption import block, corrupted, must_raise, truncate
 
 __tracebackhide__ = True
@@ -81,6 +81,14 @@ class Suite:
         """Whether the store takes this id, of those that are valid. Unless that is declared, it has to take each."""
         return None
 
+    def accepts_value(self, value: Any) -> bool | None:  # noqa: ARG002
+        """Whether the store takes this value, of those that calls pass, and of all that is in them.
+
+        Unless that is declared, a store has to do with each value what the contract does. Clauses leave out calls that
+        pass a value which the store does not take, or which it takes although the contract refuses it, such as NaN.
+        """
+        return None
+
     def encode(self, record: Any) -> Any:
         """Convert a record of this package to the store's own."""
         return record
@@ -108,11 +116,11 @@ class Suite:
     scenarios: ClassVar[Mapping[str, Sequence[Scenario]]] = {}
     """For each method that changes something, calls to crash."""
     race_roles: ClassVar[Mapping[str, RaceRole]] = {}
-    """For each method, what a worker does with it in a race with another. By default that follows from the contract."""
+    """For each method, what a worker does with it in a race with another. By default `race_roles_of` the contract."""
     kills_racers: ClassVar[bool] = False
-    """Whether one of two workers is also killed while the other is at work."""
+    """Whether one of two workers is also killed while the other is at work. By default so with `race_roles_of`."""
     storms: ClassVar[bool] = False
-    """Whether several workers make random calls at once."""
+    """Whether several workers make random calls at once. By default so with `race_roles_of`."""
     afterwards: ClassVar[Sequence[Call]] = ()
     """Calls that work after any crash."""
     heals: ClassVar[Sequence[Call]] = ()
@@ -124,10 +132,18 @@ class Suite:
         super().__init_subclass__(**kwargs)
         check_settings(cls)
         if "contract" in vars(cls) and "race_roles" not in vars(cls):
-            cls.race_roles, cls.kills_racers, cls.storms = race_roles_of(cls.contract), True, True
-        for clauses_for in GENERATORS:
+            cls.race_roles = race_roles_of(cls.contract)
+        if isinstance(vars(cls).get("race_roles"), DerivedRoles):
+            cls.kills_racers = vars(cls).get("kills_racers", True)
+            cls.storms = vars(cls).get("storms", True)
+        for clauses_for in (*GENERATORS, removal.clauses_for):
             for name, test in clauses_for(cls).items():
                 setattr(cls, name, test)
+
+    def pytest_generate_tests(self, metafunc: pytest.Metafunc) -> None:
+        """Run each clause by both names of the methods, if the contract has two."""
+        if any(operation.async_name for operation in self.contract.operations):
+            metafunc.parametrize("_wfstate_item", [NAMES, ASYNC_NAMES], indirect=True, ids=["by-name", "by-async-name"])
 
     @pytest.fixture(autouse=True)
     def _wfstate_item(self, request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
@@ -181,7 +197,7 @@ class Suite:
     @clause("safe", "Any text can be an id.", "input")
     def test_ids_any_text(self) -> None:
         write, reads = self.contract.write, self.context.reads
-        accepted = [id_ for id_ in inputs.GOOD_IDS if self.accepts(id_) is not False]
+        accepted = [id_ for id_ in self._ids("good") if self.accepts(id_) is not False]
         self.context.play_each(([write(id_, 1), *reads(id_), RESTART, *reads(id_)] for id_ in accepted), any_ids=True)
 
     @clause("safe", "Two ids never share a record, whatever characters they hold.", "input")
@@ -189,7 +205,7 @@ class Suite:
         write = self.contract.write
         self.context.play_each(
             [write(first, 1), *reads, write(second, 2), *reads, RESTART, *reads]
-            for first, second in inputs.PAIRS
+            for first, second in self._ids("pairs")
             for reads in [self.context.reads(first, second)]
         )
 
@@ -209,7 +225,7 @@ class Suite:
 
     @clause("safe", "An invalid id is refused.", "input")
     def test_ids_refused(self) -> None:
-        for id_ in inputs.BAD_IDS:
+        for id_ in self._ids("bad"):
             self.context.play([self.contract.reads([id_])[-1], self.contract.write("a", 1), *self.context.reads("a")])
 
     @clause("safe", "Changing a record after saving it does not change what is stored.")
@@ -253,6 +269,7 @@ class Suite:
             lambda: context.handles(context.home()),
             context.profile,
             shrinks=self.explains,
+            accepts=context.accepts,
         )
         context.report("bounded_to", [f"{EXAMPLES[context.profile]:,} random scripts"])
 
@@ -285,9 +302,21 @@ class Suite:
             name for whole, rest in pairs for name in whole if name not in rest or not alike(whole[name], rest[name])
         ]
 
+    def _ids(self, kind: Literal["good", "bad", "pairs"]) -> Sequence[Any]:
+        ids: Sequence[Any] = getattr(self.context.ids, kind)
+        if not ids:
+            pytest.skip(f"the {self.contract.name} contract has no such ids")
+        return ids
+
     def _play_values(self, kind: str) -> None:
-        if kind not in self.values:
+        if not self.values.get(kind):
             pytest.skip(f"the {self.contract.name} contract has no such values")
-        reads = self.context.reads("a")
+        reads, skipped = self.context.reads("a"), []
         for call in self.values[kind]:
-            self.context.play([call, *reads, RESTART, *reads])
+            try:
+                self.context.play([call, *reads, RESTART, *reads])
+            except pytest.skip.Exception as not_supported:
+                skipped.append(str(not_supported))
+        if len(skipped) == len(self.values[kind]):
+            pytest.skip(skipped[0])
+        self.context.report("left_out", dict.fromkeys(skipped))

@@ -11,6 +11,7 @@ import functools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, get_args
 
+from pytest_wfstate.contracts.base import is_refusal
 from pytest_wfstate.engine.script import Later, Step, Tick
 from pytest_wfstate.errors import InvalidSetting
 from pytest_wfstate.labs.storm import Medium
@@ -138,7 +139,7 @@ def check_settings(suite: Any) -> None:
             f"{', '.join(f'{name!r} ({what})' for name, what in FEATURES.items())}. If it lacks a method, leave that "
             "out of the class: its clauses are skipped."
         )
-    if not all(_is_refusal(error) for error in suite.refusals):
+    if not all(map(is_refusal, suite.refusals)):
         raise InvalidSetting(
             f"refusals of {suite.__name__} is {suite.refusals!r}. It must be a tuple of classes by which the store "
             "refuses a call, such as (MyStoreError,): neither Exception nor OSError, which other problems raise, too."
@@ -148,10 +149,6 @@ def check_settings(suite: Any) -> None:
             f"known_failures of {suite.__name__} is {entries!r}. It must map clause ids to reasons. "
             'Write known_failures = {"CLAUSE": "why it fails"}.'
         )
-
-
-def _is_refusal(error: Any) -> bool:
-    return isinstance(error, type) and issubclass(error, Exception) and not issubclass(OSError, error)
 
 
 def _is_clause(test: Any) -> bool:

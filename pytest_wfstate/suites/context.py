@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pytest_wfstate.contracts.base import Call, GeneratedValues
+from pytest_wfstate.contracts.base import Call, GeneratedValues, Ids
 from pytest_wfstate.contracts.clock import now
 from pytest_wfstate.contracts.ids import is_id
 from pytest_wfstate.engine.driver import Driver
@@ -29,6 +29,8 @@ from pytest_wfstate.labs.race import Race
 from pytest_wfstate.oracle.history import Returned
 from pytest_wfstate.oracle.judge import Judge
 from pytest_wfstate.oracle.model import ReferenceModel
+from pytest_wfstate.oracle.render import short, shown_by
+from pytest_wfstate.suites import inputs
 from pytest_wfstate.suites.clauses import FEATURES, NOT_APPLICABLE, NOT_SUPPORTED, clause_of
 
 if TYPE_CHECKING:
@@ -57,6 +59,8 @@ class NotOpened(pytest.fail.Exception):  # type: ignore[name-defined, misc]
     """The store cannot be opened, as another test of the class has shown."""
 
 
+NAMES, ASYNC_NAMES = "names", "async names"
+"""By which a suite calls the methods of a store, if its contract has both."""
 _USUAL = re.compile(r"[a-z0-9-]{1,32}")
 """Ids that every store takes."""
 _FACTS = pytest.StashKey[SuiteFacts]()
@@ -70,10 +74,19 @@ class ClauseContext:
         self.suite = suite
         self.contract = contract
         self.medium = suite.medium
+        self._declares_values = sum("accepts_value" in vars(base) for base in type(suite).__mro__) > 1
         self.profile = options.profile(config)
         self.timeout = options.timeout(config)
+        self.variant: str = getattr(request, "param", "")
         self.driver = Driver(
-            self.timeout, suite.encode, suite.decode, suite.normalise, contract.operations, suite.refusals
+            self.timeout,
+            suite.encode,
+            suite.decode,
+            suite.normalise,
+            contract.operations,
+            suite.refusals,
+            keeps_tuples=contract.same is not None,
+            by_async_names=self.variant == ASYNC_NAMES,
         )
         self.server: Any = request.getfixturevalue(suite.server) if suite.server is not None else None
         self.proxy: Proxy | None = None
@@ -92,6 +105,7 @@ class ClauseContext:
             pytest.skip(self.not_supported(self._needs))
         with contextlib.ExitStack() as stack:
             stack.callback(self.driver.close)
+            stack.enter_context(shown_by(self.contract))
             if self.server is not None:
                 self.proxy = stack.enter_context(Proxy(self.server.url))
             yield self
@@ -144,8 +158,18 @@ class ClauseContext:
 
     def open(self, home: Path) -> OpenStore:
         """Open the store at a home."""
-        suite, methods = self.suite, [operation.name for operation in self.contract.operations]
+        suite, methods = self.suite, self.contract.methods
         return open_store(self.driver, lambda: suite.open(home), suite.close, adapt=suite.adapt, methods=methods)
+
+    @property
+    def ids(self) -> Ids:
+        """The ids that clauses about ids use."""
+        ids = self.contract.ids
+        return Ids(
+            inputs.GOOD_IDS if ids.good is None else ids.good,
+            inputs.BAD_IDS if ids.bad is None else ids.bad,
+            inputs.PAIRS if ids.pairs is None else ids.pairs,
+        )
 
     def not_supported(self, feature: str) -> str:
         """Return the reason for skipping what needs a feature that the store does not support."""
@@ -165,7 +189,7 @@ class ClauseContext:
         Raises:
             Violation: the store returned what the reference does not.
         """
-        accepted = [step for step in steps if self._is_accepted(step)]
+        accepted = self._accepted(steps)
         try:
             self.play_all(accepted)
         except Exception:
@@ -265,15 +289,51 @@ class ClauseContext:
             self._need_first_failure("returned None")
             pytest.fail(f"{type(self.suite).__name__}.open() returned None. It must return the store.", pytrace=False)
         self.facts.has_opened = True
+        if self.variant and self.driver.has_other_names(opened.store):
+            opened.close()
+            pytest.skip(f"{NOT_APPLICABLE}: {type(opened.store).__name__} has no methods by their {self.variant}")
         return opened
 
-    def _is_accepted(self, step: Step | Later) -> bool:
-        """Whether a store that takes the ids that its suite declares does with a step what the reference does."""
-        return all(self.suite.accepts(id_) in (None, is_id(id_)) for id_ in self._unusual_ids(step))
+    def accepts(self, step: Step | Later) -> bool:
+        """Whether a store that takes what its suite declares does with a step what the reference does."""
+        of_ids = all(self.suite.accepts(id_) in (None, self._is_id(id_)) for id_ in self._unusual_ids(step))
+        return of_ids and self._value_not_taken(step) is None
+
+    def _accepted(self, steps: Sequence[Step | Later]) -> list[Step | Later]:
+        """Leave out steps that a store does not do as the reference does, as its suite declares.
+
+        Skips the test if they are all that changes anything, for a value that the store does not take.
+        """
+        accepted = [step for step in steps if self.accepts(step)]
+        values = [f"{NOT_SUPPORTED}: {why}" for step in steps if (why := self._value_not_taken(step))]
+        if values and not any(map(self._mutates, accepted)):
+            pytest.skip(values[0])
+        self.report("left_out", dict.fromkeys(values))
+        return accepted
+
+    def _value_not_taken(self, step: Step | Later) -> str | None:
+        """Return why a store does not do with the values of a call what the reference does, as its suite declares."""
+        call = _call_of(step)
+        if call is None or not self._declares_values:
+            return None
+        ids = self.contract[call.name].keys_of(call.args) or ()
+        for value in inputs.values_in(call.args):
+            takes = None if value in ids else self.suite.accepts_value(value)
+            if takes is False:
+                return f"the store does not take {short(repr(value))}"
+            if takes and not inputs.has_json(value) and self.model.refuses(call):
+                return f"the store takes {short(repr(value))}, which the contract refuses"
+        return None
+
+    def _is_id(self, id_: str) -> bool:
+        """Whether an id is valid in the contract."""
+        ids = self.contract.ids
+        is_named = id_ in (ids.good or ()) or any(id_ in pair for pair in ids.pairs or ())
+        return is_named or (is_id(id_) and id_ not in (ids.bad or ()))
 
     def _is_taken(self, step: Step | Later) -> bool:
         """Whether the store takes the valid ids of a step: one save of each shows it."""
-        return all(self._takes(id_) for id_ in self._unusual_ids(step) if is_id(id_))
+        return all(self._takes(id_) for id_ in self._unusual_ids(step) if self._is_id(id_))
 
     def _mutates(self, step: Step | Later) -> bool:
         call = _call_of(step)
@@ -292,9 +352,8 @@ class ClauseContext:
     def _unusual_ids(self, step: Step | Later) -> list[str]:
         """Return the ids of a step of which some stores take other ones than the reference does."""
         call = _call_of(step)
-        keys = self.contract[call.name].keys if call else None
-        ids = list(keys(*call.args)) if call and keys else []
-        return [id_ for id_ in ids if isinstance(id_, str) and not _USUAL.fullmatch(id_)]
+        ids = self.contract[call.name].keys_of(call.args) if call else None
+        return [id_ for id_ in ids or () if isinstance(id_, str) and not _USUAL.fullmatch(id_)]
 
     def _need_first_failure(self, what: str) -> None:
         """Raise `NotOpened` if another test of the class has already shown why the store cannot be opened."""

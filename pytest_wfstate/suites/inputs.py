@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from pydantic import BaseModel
+
+from pytest_wfstate.contracts.records import plain_json
 
 GOOD_IDS = [
     "with space",
@@ -51,6 +55,38 @@ BAD_IDS = ["", "nul\0byte", "x" * 1025, "half \ud800 pair"]
 def everything_beside(home: Path) -> set[Path]:
     """Return all paths around a home, but not in it."""
     return {path for path in home.parent.rglob("*") if home not in path.parents}
+
+
+def values_in(value: Any) -> Iterator[Any]:
+    """Yield everything that a value holds, at any depth, before what is in it."""
+    pending, seen = _held(value), set[int]()
+    while pending:
+        held = pending.pop(0)
+        yield held
+        if id(held) not in seen:  # it may hold itself
+            seen.add(id(held))
+            pending += _held(held)
+
+
+def _held(value: Any) -> list[Any]:
+    if isinstance(value, Mapping):
+        return [*value, *value.values()]
+    if isinstance(value, (list, tuple, set, frozenset)):
+        return list(value)
+    if isinstance(value, BaseModel):
+        return [*value.__dict__.values(), *(value.__pydantic_extra__ or {}).values()]
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return [getattr(value, field.name, None) for field in dataclasses.fields(value)]
+    return list(vars(value).values()) if hasattr(value, "__dict__") and not callable(value) else []
+
+
+def has_json(value: Any) -> bool:
+    """Whether a value can be written as JSON, and read back."""
+    try:
+        plain_json(value)
+    except ValueError:
+        return False
+    return True
 
 
 def disturb(value: Any) -> None:

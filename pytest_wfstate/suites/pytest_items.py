@@ -103,7 +103,7 @@ def _text(item: Any, clause: Clause, error: BaseException | None) -> str | None:
     reason = item.cls.known_failures.get(clause.id)
     says = f"known_failures of {item.cls.__name__} says that it {_known(reason)}: {reason!r}."
     if isinstance(error, _WHOLE_REPORTS):
-        text = f"{clause.title}\n\n{error}"
+        text = f"{clause.title}{_by_names(item)}\n\n{error}"
         if reason is None:
             return text
         return f"{text}\n\n{says} {_HINT}"
@@ -112,6 +112,12 @@ def _text(item: Any, clause: Clause, error: BaseException | None) -> str | None:
     if error is None and reason is not None:
         return f"{clause.id} passes, but {says} Remove the entry from known_failures."
     return None
+
+
+def _by_names(item: Any) -> str:
+    """Return which names the methods of the store were called by, if its contract has two for some."""
+    names = item.callspec.params.get("_wfstate_item") if hasattr(item, "callspec") else None
+    return f" (methods called by their {names})" if names else ""
 
 
 def _known(reason: str | None) -> str:

@@ -18,13 +18,14 @@ from pytest_wfstate.zoo import (
     snapshot_forks,
     snapshots,
 )
-from pytest_wfstate.zoo.base import KNOWN_BAD_STORES, KnownBadStore
+from pytest_wfstate.zoo.base import KNOWN_BAD_STORES, KnownBadStore, known_bad
 
 __all__ = [
     "KNOWN_BAD_STORES",
     "KnownBadStore",
     "effects",
     "history",
+    "known_bad",
     "lock",
     "paused",
     "paused_claims",

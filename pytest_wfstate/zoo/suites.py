@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,7 @@ from pytest_wfstate.suites.base import Suite
 from pytest_wfstate.zoo import KnownBadStore
 
 
-def suite_of(store: KnownBadStore, suites: dict[str, type[Suite]]) -> type[Suite]:
+def suite_of(store: KnownBadStore, suites: Mapping[str, type[Suite]]) -> type[Suite]:
     """Return a suite that holds a known-bad store to its contract, with what it breaks as known failures."""
 
     def in_home(_: Suite, home: Path) -> Any:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import re
+import shlex
 from pathlib import Path
 from typing import NamedTuple
 
@@ -19,6 +20,7 @@ DURATION = re.compile(r"in [\d.]+ s")
 BUG = re.compile(r"^pytest_wfstate\.(Crash|Race)Bug: ")
 LINK = re.compile(r"\]\(([^)#:]+)(?:#[^)]*)?\)")
 FILE = re.compile(r"`((?:[\w.-]+/)+[\w.-]*)`")
+OPTIONS = re.compile(r"^# pytest (.*)$", flags=re.MULTILINE)
 IS_TEST = re.compile(r"^ *(def test_|class Test)", flags=re.MULTILINE)
 SLOW_FAULTS = ("kill", "race", "errors", "server")  # the same stores meet these in other tests
 QUICK = " and ".join(f"not wfstate(fault='{fault}')" for fault in SLOW_FAULTS)
@@ -89,14 +91,17 @@ def test_the_fix_in_the_readme_works(pytester: pytest.Pytester) -> None:
 
 @examples([block for block in TESTS if block.output and "Suite):" in block.code])
 def test_a_suite_fails_with_the_output_shown(pytester: pytest.Pytester, block: Block) -> None:
-    """The document shows part of the output, in order."""
+    """The document shows part of the output, in order. A comment may say which clauses to run."""
     expected = [re.sub(r"([][])", r"[\1]", DURATION.sub("in * s", line)) for line in str(block.output).splitlines()]
-    run(pytester, block).stdout.fnmatch_lines([line for line in expected if line])
+    options = OPTIONS.search(block.code)
+    result = run(pytester, block, *(shlex.split(options[1]) if options else []))
+    result.stdout.fnmatch_lines([line for line in expected if line])
 
 
 @examples([block for block in PYTHON if block not in TESTS])
 def test_a_script_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, block: Block) -> None:
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("pytest_wfstate.zoo.base.KNOWN_BAD_STORES", [])  # an example adds to them
     exec(compile(block.code, block.place, "exec"), {"__name__": "__main__"})
 
 

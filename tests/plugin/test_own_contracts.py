@@ -181,3 +181,98 @@ def test_a_field_of_ones_own_model_may_be_dropped_on_purpose(pytester: pytest.Py
     result = run("--wfstate-profile=quick", "-k", "notes.save or notes.random or whole")
     assert set(result.parseoutcomes()) == {"passed", "deselected"}
     result.stdout.fnmatch_lines(["wfstate: TestNotes: *; not compared: tags; *"])
+
+
+TWINS = """
+from pytest_wfstate.suites import Contract, Operation, Suite
+from hypothesis import strategies as st
+
+def keys(ids):
+    return st.tuples(st.sampled_from(ids))
+
+PUT = Operation("put", lambda ids: st.tuples(st.sampled_from(ids), st.just((1, 2))), mutates=True, positional=2,
+    required=True, async_name="aput")
+GET = Operation("get", keys, required=True, async_name="aget")
+
+class Reference:
+    def __init__(self):
+        self.things = {}
+    def put(self, key, thing):
+        self.things[key] = thing
+    def get(self, key):
+        return self.things.get(key)
+
+class OnlyAsync:
+    def __init__(self):
+        self.things = {}
+    async def aput(self, key, thing):
+        self.things[key] = thing
+    async def aget(self, key):
+        return self.things.get(key)
+
+class Both(Reference, OnlyAsync):
+    pass
+
+class WrongTwin(Both):
+    async def aget(self, key):
+        return (2, 1) if key == "a" else None
+
+class TwinSuite(Suite):
+    contract = Contract("twins", [PUT, GET], reference=lambda _: Reference(),
+        write=lambda key, number: PUT(key, (number, number)), reads=lambda ids: [GET(key) for key in ids], show=SHOW)
+    medium = "memory"
+    stores = {}
+    def open(self, home):
+        return self.stores.setdefault(home, self.store())
+
+class TestTwins(TwinSuite):
+    store = STORE
+"""
+FEW = "twins.save.load or twins.random or twins.race.storm"
+SHOWN = '(lambda value: "x".join(map(str, value)) if isinstance(value, (tuple, list)) else None)'
+
+
+def twins(store: str, show: str = "None") -> str:
+    return TWINS.replace("STORE", store).replace("SHOW", show)
+
+
+@pytest.mark.parametrize(
+    ("store", "outcomes"),
+    [
+        ("Both", {"passed": 6}),
+        ("Reference", {"passed": 3, "skipped": 3}),
+        ("OnlyAsync", {"passed": 3, "skipped": 3}),
+    ],
+)
+def test_a_method_is_called_by_both_its_names(
+    pytester: pytest.Pytester, run: Run, store: str, outcomes: dict[str, int]
+) -> None:
+    pytester.makepyfile(twins(store))
+    result = run("--wfstate-profile=quick", "-k", FEW, "-rs")
+    result.assert_outcomes(**outcomes, deselected=result.parseoutcomes()["deselected"])
+    if "skipped" in outcomes:
+        names = "async names" if store == "Reference" else "names"
+        result.stdout.fnmatch_lines([f"*not applicable: {store} has no methods by their {names}"])
+
+
+def test_a_twin_that_is_wrong_fails_alone(pytester: pytest.Pytester, run: Run) -> None:
+    pytester.makepyfile(twins("WrongTwin", SHOWN))
+    result = run("-k", "twins.save.load", "-v")
+    result.assert_outcomes(passed=1, failed=1, deselected=result.parseoutcomes()["deselected"])
+    result.stdout.fnmatch_lines(["*test_save_load?by-name? PASSED*", "*test_save_load?by-async-name? FAILED*"])
+    # And the values are shown as the contract says.
+    result.stdout.fnmatch_lines(["twins.save.load: A loaded * (methods called by their async names)"])
+    result.stdout.fnmatch_lines(["store.put('a', 1x1)", "store.get('a') -> 2x1", "    expected: 1x1"], consecutive=True)
+
+
+def test_a_store_with_none_of_the_names_fails(pytester: pytest.Pytester, run: Run) -> None:
+    pytester.makepyfile(twins("object"))
+    result = run("-k", "twins.save.load")
+    result.assert_outcomes(failed=2, deselected=result.parseoutcomes()["deselected"])
+    result.stdout.fnmatch_lines(["*object has no method put. Every store must offer put and get. *"])
+
+
+def test_an_error_in_show_is_not_blamed_on_the_store(pytester: pytest.Pytester, run: Run) -> None:
+    pytester.makepyfile(twins("WrongTwin", "lambda value: value.text"))
+    result = run("-k", "twins.save.load")
+    result.stdout.fnmatch_lines(["*AdapterError: show= of the contract raises AttributeError: *"])

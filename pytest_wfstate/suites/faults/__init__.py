@@ -6,9 +6,9 @@ returns tests by name, of the suite's own attributes and not of inherited ones.
 
 from pytest_wfstate.suites.faults import corruption, crash, race, server
 from pytest_wfstate.suites.faults.crash_run import Scenario
-from pytest_wfstate.suites.faults.derived import race_roles_of
+from pytest_wfstate.suites.faults.derived import DerivedRoles, race_roles_of
 from pytest_wfstate.suites.faults.race_run import RaceRole, sized
 
-__all__ = ["GENERATORS", "RaceRole", "Scenario", "race_roles_of", "sized"]
+__all__ = ["GENERATORS", "DerivedRoles", "RaceRole", "Scenario", "race_roles_of", "sized"]
 
 GENERATORS = (corruption.clauses_for, crash.clauses_for, race.clauses_for, server.clauses_for)

@@ -6,6 +6,7 @@ import functools
 from collections.abc import Sequence
 
 from pytest_wfstate.contracts.base import Call, Contract, Operation
+from pytest_wfstate.errors import InvalidSetting
 from pytest_wfstate.suites.faults.race_run import RaceRole, sized
 
 __tracebackhide__ = True
@@ -13,9 +14,24 @@ __tracebackhide__ = True
 _CHOICES = 4
 
 
-def race_roles_of(contract: Contract) -> dict[str, RaceRole]:
-    """Return a role for each method of a contract: what makes a change does so to a record that exists."""
-    return {operation.name: _role(contract, operation) for operation in contract.operations}
+class DerivedRoles(dict[str, RaceRole]):
+    """A role for each method of a contract. A suite that has them also kills racers, and has a storm."""
+
+
+def race_roles_of(contract: Contract, /, **refined: RaceRole) -> DerivedRoles:
+    """Return a role for each method of a contract: the one given, or one that makes a change to a record that exists.
+
+    Raises:
+        InvalidSetting: the contract has no method of the name of a given role.
+    """
+    names = [operation.name for operation in contract.operations]
+    unknown = [name for name in refined if name not in names]
+    if unknown:
+        raise InvalidSetting(
+            f"The {contract.name} contract has no method {unknown[0]!r}, which was given a race role. Its methods are: "
+            f"{', '.join(names)}."
+        )
+    return DerivedRoles({name: refined.get(name) or _role(contract, contract[name]) for name in names})
 
 
 def _role(contract: Contract, operation: Operation) -> RaceRole:

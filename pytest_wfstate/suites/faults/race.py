@@ -101,6 +101,7 @@ def _storm(self: Suite) -> None:
         kills=True,
         timeout=context.timeout,
         model=context.new_model(),
+        accepts=context.accepts,
     )
 
 

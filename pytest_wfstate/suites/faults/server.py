@@ -85,6 +85,7 @@ def _server_killed() -> Test:
             timeout=context.timeout,
             server=server,
             model=context.new_model(),
+            accepts=context.accepts,
         )
 
     return test

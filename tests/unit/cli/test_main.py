@@ -8,7 +8,7 @@ from pytest_wfstate.cli.main import main
 
 
 @pytest.mark.parametrize(
-    "arguments", [["check", "--level", "high"], ["check", "--contract", "x"], ["clauses", "x"], []]
+    "arguments", [["check", "--level", "high"], ["check", "--medium", "tape"], ["check", "--profile", "slow"], []]
 )
 def test_an_unknown_choice_is_a_usage_error(capsys: pytest.CaptureFixture[str], arguments: list[str]) -> None:
     with pytest.raises(SystemExit, match="2"):
