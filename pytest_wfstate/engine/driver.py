@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import functools
 import inspect
 import os
@@ -16,6 +17,7 @@ from pytest_wfstate.contracts.base import Call, Operation
 from pytest_wfstate.contracts.records import Record
 from pytest_wfstate.engine.alarm import Alarm, TimeIsUp
 from pytest_wfstate.errors import AdapterError, CannotCompare, StoreTimeout
+from pytest_wfstate.faults.cancel import Cancellation
 from pytest_wfstate.oracle.history import Outcome, Refused, Returned
 from pytest_wfstate.oracle.model import REFUSALS, refused
 from pytest_wfstate.oracle.render import call_in_words, short
@@ -51,6 +53,7 @@ class Driver:
         self._runners: dict[tuple[int, int], asyncio.Runner] = {}
         self.refusal: BaseException | None = None
         """The error with which the store last refused a call."""
+        self._cancellation: Cancellation | None = None
 
     def call(self, store: Any, call: Call) -> Any:
         """Make a call and return its result, records decoded; None if the contract says nothing of it.
@@ -61,7 +64,7 @@ class Driver:
         args, named = call.split()
         function = functools.partial(getattr(store, call.name), *map(self._encoded, args), **named)
         try:
-            result = self.run(functools.partial(_made, function), call.name)
+            result = self.run(functools.partial(self._made, function), call.name)
         except NotImplementedError:
             self._not_offered(f"{type(store).__name__}.{call.name} raises NotImplementedError", call)
         operation = self._operations.get(call.name)
@@ -95,7 +98,8 @@ class Driver:
                 if not inspect.isawaitable(result):
                     return result
                 # Not Runner.run: it sets a signal handler each time, for which Python formats the whole result.
-                return self._runner().get_loop().run_until_complete(_awaited(result))
+                awaits = self._cancellation.after if self._cancellation else _awaited
+                return self._runner().get_loop().run_until_complete(awaits(result))
         except TimeIsUp as error:
             waited, self._alarm.seconds = self._alarm.seconds, min(self._alarm.seconds, _TIMEOUT_AFTER_HANG)
             raise StoreTimeout(
@@ -103,12 +107,36 @@ class Driver:
                 "If the store is only slow, raise the limit with --wfstate-timeout=SECONDS."
             ).with_traceback(error.place()) from None
 
+    @contextlib.contextmanager
+    def cancelling(self, cancellation: Cancellation) -> Iterator[None]:
+        """Have async calls made through a cancellation."""
+        with cancellation:
+            self._cancellation = cancellation
+            try:
+                yield
+            finally:
+                self._cancellation = None
+
     def close(self) -> None:
         """Close the event loops of this process, and remove the alarm."""
         self._alarm.close()
         for (pid, _), runner in self._runners.items():
             if pid == os.getpid():
                 runner.close()
+
+    def _made(self, function: Callable[[], Any]) -> Any:
+        """Make a call, and read what it returns to the end if that is an iterator."""
+        result = function()
+        if isinstance(result, Iterator):
+            return list(result)
+        return self._read(result) if isinstance(result, AsyncIterator) or inspect.isawaitable(result) else result
+
+    async def _read(self, result: Any) -> Any:
+        if inspect.isawaitable(result):
+            result = await (self._cancellation.call(result) if self._cancellation else result)
+        if isinstance(result, AsyncIterator):
+            return [item async for item in result]
+        return list(result) if isinstance(result, Iterator) else result
 
     def _runner(self) -> asyncio.Runner:
         """Return this thread's runner: neither another thread nor a forked child can use it."""
@@ -139,22 +167,6 @@ class Driver:
                 pytrace=False,
             )
         pytest.skip(f"{NOT_OFFERED}: {reason}")
-
-
-def _made(function: Callable[[], Any]) -> Any:
-    """Make a call, and read what it returns to the end if that is an iterator."""
-    result = function()
-    if isinstance(result, Iterator):
-        return list(result)
-    return _read(result) if isinstance(result, AsyncIterator) or inspect.isawaitable(result) else result
-
-
-async def _read(result: Any) -> Any:
-    if inspect.isawaitable(result):
-        result = await result
-    if isinstance(result, AsyncIterator):
-        return [item async for item in result]
-    return list(result) if isinstance(result, Iterator) else result
 
 
 def _why_not_offered(store: Any, call: Call) -> str | None:

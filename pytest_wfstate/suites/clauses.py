@@ -23,7 +23,7 @@ __tracebackhide__ = True
 Level = Literal["core", "safe", "hardened"]
 ClockSource = Literal["process", "foreign"]
 """Where a store reads the time: in its process, where it can be frozen, or elsewhere, as from a server or a file."""
-Fault = Literal["none", "input", "kill", "power", "errors", "race", "server"]
+Fault = Literal["none", "input", "kill", "power", "errors", "race", "server", "cancel"]
 
 LEVELS: tuple[Level, ...] = get_args(Level)
 MEDIA: tuple[Medium, ...] = get_args(Medium)

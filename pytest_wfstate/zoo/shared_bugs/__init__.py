@@ -1,5 +1,5 @@
 """Bugs that several contracts share: each is written once and makes a known-bad store for every contract it names."""
 
-from pytest_wfstate.zoo.shared_bugs import deletes, disk, handles, ids, races, servers, values
+from pytest_wfstate.zoo.shared_bugs import cancel, deletes, disk, handles, ids, races, servers, values
 
-__all__ = ["deletes", "disk", "handles", "ids", "races", "servers", "values"]
+__all__ = ["cancel", "deletes", "disk", "handles", "ids", "races", "servers", "values"]
