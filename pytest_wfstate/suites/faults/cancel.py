@@ -140,9 +140,9 @@ class CancelRun(CrashRun):
             script.judge(handles, FIRST, call, outcome)
 
     def _use(self, run: Cancelled) -> None:
-        """Make the same call through another handle, and use both; then reopen the store."""
+        """Look, make the same call through another handle, and use both; then reopen the store."""
         script = run.script
-        script.run(run.handles, [second_handle(run.call), *self._reads, *self._afterwards])
+        script.run(run.handles, [*self._looks, second_handle(run.call), *self._reads, *self._afterwards])
         script.timeline.settled()
         script.run(run.handles, [RESTART, *self._all_reads(script)])
 
@@ -154,12 +154,17 @@ class CancelRun(CrashRun):
             script.run(run.handles, [RESTART])
         except StoreTimeout:
             return  # it may wait, in a way that is not seen, for a thread that is held
-        script.run(run.handles, self._all_reads(script))
+        script.run(run.handles, self._looks)
         self._context.driver.run(run.cancellation.settle, _LEFT_BEHIND)
         try:
-            script.run(run.handles, self._all_reads(script))
+            script.run(run.handles, [*self._looks, *self._all_reads(script)])
         except Violation as violation:
             raise Violation(f"{violation}\n{left} went on after the store was closed.") from None
+
+    @property
+    def _looks(self) -> list[Call]:
+        """The reads that change nothing, not even what a recovery would."""
+        return list({id(call): call for call in self._reads if not self._changes(call)}.values())
 
     def _all_reads(self, script: ScriptRun) -> list[Call]:
         return [*self._reads, *self._reads_of(script.timeline.generated_ids)]
