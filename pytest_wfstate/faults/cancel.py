@@ -55,6 +55,7 @@ class Cancellation:
         self._watched: dict[asyncio.Task[Any], _Watched] = {}
         self._jobs: list[tuple[Future[Any], threading.Event]] = []
         """Jobs of pools of threads, each with what is set when it may begin."""
+        self._is_starting_thread = False
         self._holding = False
         self._held: list[asyncio.Future[None]] = []
         """Each is done when a task may go on."""
@@ -66,6 +67,7 @@ class Cancellation:
             (ThreadPoolExecutor, "submit", self._submit),
             (threading.Condition, "wait", self._before_waiting),
             (threading.Thread, "join", self._before_waiting),
+            (threading.Thread, "start", self._start),
         ):
             self._patches.enter_context(_patched(owner, name, patch))
         return self
@@ -164,7 +166,7 @@ class Cancellation:
             return False
         line = where()
         self._holding = True
-        self.struck = f"{kind}{f' at {short(line)}' if line else ''}"
+        self.struck = f"{kind}{f' ({short(line)})' if line else ''}"
         return True
 
     def _cancel(self) -> None:
@@ -199,7 +201,7 @@ class Cancellation:
             return line_of_coroutine(watched.coroutine)
 
         def done(_: Any) -> None:
-            if self._is_moment("when what it waited for was done,", where):
+            if self._is_moment("when what it waited for was done", where):
                 self._cancel()
 
         if self._is_moment("as it began to wait", where):
@@ -226,9 +228,9 @@ class Cancellation:
 
         submitted = submit(pool, job)
         submitted.add_done_callback(lambda ended: result.cancel() if ended.cancelled() else None)
-        self._jobs.append((submitted, gate))
+        self._jobs.append((result, gate))
         where = functools.partial(line_of, sys._getframe(1))
-        if asyncio.current_task() in self._watched and self._is_moment("while a thread worked for it,", where):
+        if asyncio.current_task() in self._watched and self._is_moment("while a thread worked for it", where):
             result.set_running_or_notify_cancel()
             self._cancel()
         else:
@@ -236,10 +238,21 @@ class Cancellation:
         return result
 
     def _before_waiting(self, wait: Callable[..., Any], waiter: Any, *args: Any, **kwargs: Any) -> Any:
-        """Let jobs begin before the thread of the event loop waits for them."""
-        if threading.get_ident() == self._thread:
+        """Release what is held before the thread of the event loop waits for it."""
+        if threading.get_ident() == self._thread and not self._is_starting_thread:
             self.release()
         return wait(waiter, *args, **kwargs)
+
+    def _start(self, start: Callable[..., Any], thread: Any) -> None:
+        """Start a thread, which waits only for that."""
+        if threading.get_ident() != self._thread:
+            start(thread)
+            return
+        self._is_starting_thread = True
+        try:
+            start(thread)
+        finally:
+            self._is_starting_thread = False
 
 
 class _Watched(Coroutine[Any, Any, Any]):
