@@ -55,7 +55,7 @@ class Cancellation:
         self._watched: dict[asyncio.Task[Any], _Watched] = {}
         self._jobs: list[tuple[Future[Any], threading.Event]] = []
         """Jobs of pools of threads, each with what is set when it may begin."""
-        self._is_starting_thread = False
+        self._is_starting = False
         self._holding = False
         self._held: list[asyncio.Future[None]] = []
         """Each is done when a task may go on."""
@@ -212,7 +212,7 @@ class Cancellation:
     def _submit(self, submit: Callable[..., Any], pool: Any, function: Any, /, *args: Any, **kwargs: Any) -> Any:
         """Submit a job; it begins when the task that does so waits for it, which is the moment to cancel it first."""
         if threading.get_ident() != self._thread or (loop := _running_loop()) is None:
-            return submit(pool, function, *args, **kwargs)
+            return self._start(submit, pool, function, *args, **kwargs)
         result: Future[Any] = Future()
         gate = threading.Event()
 
@@ -226,7 +226,7 @@ class Cancellation:
                 else:
                     result.set_result(value)
 
-        submitted = submit(pool, job)
+        submitted = self._start(submit, pool, job)
         submitted.add_done_callback(lambda ended: result.cancel() if ended.cancelled() else None)
         self._jobs.append((result, gate))
         where = functools.partial(line_of, sys._getframe(1))
@@ -239,20 +239,19 @@ class Cancellation:
 
     def _before_waiting(self, wait: Callable[..., Any], waiter: Any, *args: Any, **kwargs: Any) -> Any:
         """Release what is held before the thread of the event loop waits for it."""
-        if threading.get_ident() == self._thread and not self._is_starting_thread:
+        if threading.get_ident() == self._thread and not self._is_starting:
             self.release()
         return wait(waiter, *args, **kwargs)
 
-    def _start(self, start: Callable[..., Any], thread: Any) -> None:
-        """Start a thread, which waits only for that."""
+    def _start(self, start: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        """Start a thread, or a job in one, which waits only for that."""
         if threading.get_ident() != self._thread:
-            start(thread)
-            return
-        self._is_starting_thread = True
+            return start(*args, **kwargs)
+        before, self._is_starting = self._is_starting, True
         try:
-            start(thread)
+            return start(*args, **kwargs)
         finally:
-            self._is_starting_thread = False
+            self._is_starting = before
 
 
 class _Watched(Coroutine[Any, Any, Any]):
