@@ -16,6 +16,7 @@ import pytest
 from pytest_wfstate.contracts.base import Call, Operation
 from pytest_wfstate.contracts.records import Record
 from pytest_wfstate.engine.alarm import Alarm, TimeIsUp
+from pytest_wfstate.engine.reading import Reading
 from pytest_wfstate.errors import AdapterError, CannotCompare, StoreTimeout
 from pytest_wfstate.faults.cancel import Cancellation
 from pytest_wfstate.oracle.history import Outcome, Refused, Returned
@@ -69,6 +70,13 @@ class Driver:
             self._not_offered(f"{type(store).__name__}.{call.name} raises NotImplementedError", call)
         operation = self._operations.get(call.name)
         return None if operation and operation.returns_nothing else self._decoded(result)
+
+    def begin_to_read(self, store: Any, call: Call) -> Reading | None:
+        """Make a call, and return its iterator; None if it returns no iterator."""
+        self._need(store, call)
+        args, named = call.split()
+        result = self.run(lambda: getattr(store, call.name)(*map(self._encoded, args), **named), call.name)
+        return Reading(result, self.run, call.name) if isinstance(result, Iterator | AsyncIterator) else None
 
     def outcome(self, store: Any, call: Call) -> Outcome:
         """Make a call and return its outcome. An error that is not a refusal is raised."""

@@ -32,6 +32,7 @@ CLOCKS: tuple[ClockSource, ...] = get_args(ClockSource)
 FEATURES = {
     "replace": "saving a record again replaces it",
     "order": "lists are in the order that the contract promises",
+    "recover": "a run whose worker died can be recovered",
     "first-use": "two processes can use a new store for the first time at once",
 }
 """What a store may not support by design, and say so in `unsupported`."""
