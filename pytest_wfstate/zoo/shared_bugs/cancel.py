@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import functools
 import os
 from collections.abc import Callable
@@ -62,14 +63,24 @@ def _known_bad_when_cancelled(**left_out: str) -> Callable[[type[Awaited]], type
 
 @_known_bad_when_cancelled()
 class KeepsItsLock(Awaited):
-    """A call takes a lock, and gives it back when it has returned. A cancelled one never does: all others fail."""
+    """Calls of one process take turns. Whatever error a call ends in, it gives its turn back: any Exception, that is.
+
+    CancelledError is not an Exception. After a cancelled call, all others wait until they give up.
+    """
+
+    taken: ClassVar[set[Path]] = set()
 
     async def make(self, call: Callable[[], Any]) -> Any:
-        lock = self.home / "lock"
-        lock.touch(exist_ok=False)
-        await asyncio.sleep(0)
-        result = call()
-        lock.unlink()
+        if self.home in self.taken:
+            raise TimeoutError("the lock is taken")
+        self.taken.add(self.home)
+        try:
+            await asyncio.sleep(0)
+            result = call()
+        except Exception:
+            self.taken.remove(self.home)
+            raise
+        self.taken.remove(self.home)
         return result
 
 
@@ -122,20 +133,32 @@ class TakesCancelledForDone(Awaited):
             return None
 
 
-@_known_bad_when_cancelled(paused="cancel.remove", runs="cancel.delete", snapshots="cancel.fork")
-class ChangesInTwoSteps(Awaited):
-    """A call changes files in two steps, and awaits something in between. If it is cancelled there, half is changed."""
+@_known_bad_when_cancelled(
+    effects="cancel.delete",
+    paused="cancel.remove",
+    resume="cancel.delete",
+    runs="cancel.delete",
+    snapshots="cancel.fork",
+)
+class UndoesByDeleting(Awaited):
+    """A cancelled call is undone: the files that it has written are deleted. What they have replaced is gone, too."""
 
     async def make(self, call: Callable[[], Any]) -> Any:
         before = self.files()
         result = call()
-        after = self.files()
-        for path in [path for path, data in after.items() if data != before.get(path)]:
-            path.write_bytes(after[path][: len(after[path]) // 2])
+        try:
             await asyncio.sleep(0)
-            path.write_bytes(after[path])
+        except asyncio.CancelledError:
+            for path, data in self.files().items():
+                if before.get(path) != data:
+                    path.unlink()
+            raise
         return result
 
     def files(self) -> dict[Path, bytes]:
-        """Return what all files hold."""
-        return {path: path.read_bytes() for path in self.home.rglob("*") if path.is_file()}
+        """Return what all records are."""
+        contents = {}
+        for path in self.home.glob("*.json"):
+            with contextlib.suppress(FileNotFoundError):
+                contents[path] = path.read_bytes()
+        return contents
