@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import dataclasses
 import functools
 import inspect
@@ -16,7 +17,9 @@ import pytest
 from pytest_wfstate.contracts.base import Call, Operation
 from pytest_wfstate.contracts.records import Record
 from pytest_wfstate.engine.alarm import Alarm, TimeIsUp
+from pytest_wfstate.engine.reading import Reading
 from pytest_wfstate.errors import AdapterError, CannotCompare, StoreTimeout
+from pytest_wfstate.faults.cancel import Cancellation
 from pytest_wfstate.oracle.history import Outcome, Refused, Returned
 from pytest_wfstate.oracle.model import REFUSALS, refused
 from pytest_wfstate.oracle.render import call_in_words, short
@@ -57,6 +60,7 @@ class Driver:
         self._runners: dict[tuple[int, int], asyncio.Runner] = {}
         self.refusal: BaseException | None = None
         """The error with which the store last refused a call."""
+        self._cancellation: Cancellation | None = None
 
     def call(self, store: Any, call: Call) -> Any:
         """Make a call and return its result, records decoded; None if the contract says nothing of it.
@@ -66,13 +70,21 @@ class Driver:
         self._need(store, call)
         name, operation = self._method(store, call.name), self._operations.get(call.name)
         args, named = call.split()
-        function = functools.partial(getattr(store, name), *map(self._encoded, args), **named)
+        method = functools.partial(getattr(store, name), *map(self._encoded, args), **named)
+        function = functools.partial(self._cancellable, method)
         convert = functools.partial(_converted, operation) if operation and operation.result else None
         try:
             result = self.run(functools.partial(_made, function, convert), name)
         except NotImplementedError:
             self._not_offered(f"{type(store).__name__}.{name} raises NotImplementedError", call)
         return None if operation and operation.returns_nothing else self._decoded(result)
+
+    def begin_to_read(self, store: Any, call: Call) -> Reading | None:
+        """Make a call, and return its iterator; None if it returns no iterator."""
+        self._need(store, call)
+        name, (args, named) = self._method(store, call.name), call.split()
+        result = self.run(lambda: getattr(store, name)(*map(self._encoded, args), **named), name)
+        return Reading(result, self.run, name) if isinstance(result, Iterator | AsyncIterator) else None
 
     def outcome(self, store: Any, call: Call) -> Outcome:
         """Make a call and return its outcome. An error that is not a refusal is raised."""
@@ -124,7 +136,8 @@ class Driver:
                 if not inspect.isawaitable(result):
                     return result
                 # Not Runner.run: it sets a signal handler each time, for which Python formats the whole result.
-                return self._runner().get_loop().run_until_complete(_awaited(result))
+                awaits = self._cancellation.after if self._cancellation else _awaited
+                return self._runner().get_loop().run_until_complete(awaits(result))
         except TimeIsUp as error:
             waited, self._alarm.seconds = self._alarm.seconds, min(self._alarm.seconds, _TIMEOUT_AFTER_HANG)
             raise StoreTimeout(
@@ -132,12 +145,27 @@ class Driver:
                 "If the store is only slow, raise the limit with --wfstate-timeout=SECONDS."
             ).with_traceback(error.place()) from None
 
+    @contextlib.contextmanager
+    def cancelling(self, cancellation: Cancellation) -> Iterator[None]:
+        """Have async calls made through a cancellation."""
+        with cancellation:
+            self._cancellation = cancellation
+            try:
+                yield
+            finally:
+                self._cancellation = None
+
     def close(self) -> None:
         """Close the event loops of this process, and remove the alarm."""
         self._alarm.close()
         for (pid, _), runner in self._runners.items():
             if pid == os.getpid():
                 runner.close()
+
+    def _cancellable(self, function: Callable[[], Any]) -> Any:
+        """Call a function. What it returns is awaited through the cancellation, if there is one."""
+        result = function()
+        return self._cancellation.call(result) if self._cancellation and inspect.isawaitable(result) else result
 
     def _runner(self) -> asyncio.Runner:
         """Return this thread's runner: neither another thread nor a forked child can use it."""

@@ -24,6 +24,8 @@ class OpenStore:
 
     store: Any
     close: Callable[[], object]
+    has_close: bool = True
+    """Whether there is anything that closing it does."""
 
 
 def open_store(
@@ -44,7 +46,8 @@ def open_store(
     given = driver.run(open_, "open")
     enter = None if any(hasattr(given, name) for name in methods) else _method(given, "__aenter__", "__enter__")
     if enter is None:
-        return OpenStore(_adapted(driver, adapt, given), lambda: driver.run(lambda: close(given), "close"))
+        closes = close_method(given) is not None
+        return OpenStore(_adapted(driver, adapt, given), lambda: driver.run(lambda: close(given), "close"), closes)
     store = driver.run(enter, "open")
     leave = _method(given, "__aexit__", "__exit__")
     return OpenStore(
@@ -79,6 +82,10 @@ class Handles:
             self._stores[handle] = self._open()
         return self._stores[handle].store
 
+    def has_close(self, handle: str) -> bool:
+        """Whether there is anything that closing an open handle does."""
+        return self._stores[handle].has_close
+
     def outcome(self, handle: str, call: Call) -> Outcome:
         """Make a call through a handle, and return its outcome."""
         return self.driver.outcome(self[handle], call)
@@ -104,5 +111,10 @@ class Handles:
 
 def close(store: Any) -> Any:
     """Close a handle: call its `aclose()` or `close()`, if it has one."""
-    closes = getattr(store, "aclose", None) or getattr(store, "close", None)
+    closes = close_method(store)
     return closes() if closes else None
+
+
+def close_method(store: Any) -> Callable[[], Any] | None:
+    """Return the method that closes a store, if it has one."""
+    return getattr(store, "aclose", None) or getattr(store, "close", None)

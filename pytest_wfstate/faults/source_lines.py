@@ -167,8 +167,12 @@ def _stack(frame: FrameType | None) -> Iterator[FrameType]:
 
 def _line_of_task(task: asyncio.Task[Any]) -> SourceLine | None:
     """Return the innermost line of the user's own code at which a task waits."""
+    return line_of_coroutine(task.get_coro())
+
+
+def line_of_coroutine(coroutine: Any) -> SourceLine | None:
+    """Return the innermost line of the user's own code at which a coroutine waits."""
     line: SourceLine | None = None
-    coroutine: Any = task.get_coro()
     while inspect.iscoroutine(coroutine) and coroutine.cr_frame is not None:
         code = coroutine.cr_frame.f_code
         if is_users(code.co_filename) and not is_installed(code.co_filename):

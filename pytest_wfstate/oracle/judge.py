@@ -98,6 +98,9 @@ class Timeline:
         self.lines: list[str] = []
         """What happened so far, as a violation shows it: calls that changed something, restarts, and time."""
         self.generated_ids: list[str] = []
+        self._pending: tuple[Entry, Call] | None = None
+        self._unaffected: States = ()
+        """Those of the states in which the pending call has not taken effect."""
 
     def call(self, client: str, call: Call, outcome: Outcome, detail: Callable[[], str] = str) -> None:
         """Add a call with its outcome. `detail` returns what else a violation says of it, such as an error message.
@@ -106,9 +109,10 @@ class Timeline:
             Violation: the reference does not allow this outcome.
         """
         entry = Entry(client, call.name, call.args, 0, 0, outcome)
-        unchanged = () if entry.must_have_happened else self.states
-        after = (next_state for state in self.states for next_state in self._judge.step(state, entry, call))
-        states = _distinct([*unchanged, *after])
+        states = self._after(self.states, entry, call)
+        if self._pending is not None:
+            self._unaffected = self._after(self._unaffected, entry, call)
+            states = _distinct([*states, *self._after(self._unaffected, *self._pending)])
         if not states:
             expected = expectation([self.model.expected(state, entry) for state in self.states], entry, self.model)
             details = [f"    {text}" for text in (*expected, detail()) if text]
@@ -121,6 +125,17 @@ class Timeline:
         self.states = states
         if isinstance(outcome, Returned) and self.model.generates_id(call):
             self.generated_ids.append(outcome.value)
+
+    def cancel(self, client: str, call: Call, how: str) -> None:
+        """Add a call that was cancelled: it takes effect at any moment from now on until it is `settled`, or never."""
+        self._pending = (Entry(client, call.name, call.args, 0, 0, NeverReturned()), call)
+        self._unaffected = self.states
+        self.states = self._after(self.states, *self._pending)
+        self.lines.append(f"{client}.{call_in_words(call)} {how}")
+
+    def settled(self) -> None:
+        """Add that the cancelled call has taken effect by now, or never will."""
+        self._pending, self._unaffected = None, ()
 
     def crash(self, client: str, calls: Sequence[Call], outcomes: Sequence[Outcome]) -> None:
         """Add a process that made calls with these outcomes, retried each that failed, and died in or before the next.
@@ -146,6 +161,12 @@ class Timeline:
     def wait(self, seconds: float) -> None:
         """Add that the clock was moved."""
         self.lines.append(later_in_words(seconds))
+
+    def _after(self, states: States, entry: Entry, call: Call) -> States:
+        """Return every state that a call leads to with its outcome."""
+        unchanged = () if entry.must_have_happened else states
+        after = (next_state for state in states for next_state in self._judge.step(state, entry, call))
+        return _distinct([*unchanged, *after])
 
     def would_replace(self, call: Call) -> bool:
         """Whether a call replaces a record, which the store does not support."""

@@ -28,13 +28,16 @@ class WaitingThreads:
         self._limiter: Any = None
 
     async def run(self, call: Callable[[], T]) -> T:
-        """Run `call` in a thread, and wait for it in the running event loop: asyncio's, or else trio's."""
+        """Run `call` in a thread, and wait for it in the running event loop: asyncio's, or else trio's.
+
+        If the caller is cancelled, the call ends first, since a thread cannot be stopped: nothing happens later.
+        """
         try:
             loop = asyncio.get_running_loop()
         except RuntimeError:
             return await self._run_in_trio(call)
         in_context = functools.partial(contextvars.copy_context().run, call)
-        return await loop.run_in_executor(self._started(), in_context)
+        return await _settled(loop.run_in_executor(self._started(), in_context))
 
     def close(self) -> None:
         """Let the threads end when their work is done. Another call starts new ones."""
@@ -56,3 +59,21 @@ class WaitingThreads:
         if self._limiter is None:
             self._limiter = trio.CapacityLimiter(MOST_THREADS)
         return await trio.to_thread.run_sync(call, limiter=self._limiter)
+
+
+async def _settled(job: asyncio.Future[T]) -> T:
+    """Wait for a job to end, however often the one that waits is cancelled, and return its result."""
+    cancelled: asyncio.CancelledError | None = None
+    while not job.done():
+        try:
+            await asyncio.wait([job])
+        except asyncio.CancelledError as error:
+            cancelled = error
+    if cancelled is None:
+        return job.result()
+    if not job.cancelled():
+        job.exception()  # nobody asks for it any more; asyncio would log that it was never retrieved
+    try:
+        raise cancelled
+    finally:
+        del cancelled  # its traceback has this frame

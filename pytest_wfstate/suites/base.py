@@ -115,6 +115,8 @@ class Suite:
     are expected to fail can save the time."""
     scenarios: ClassVar[Mapping[str, Sequence[Scenario]]] = {}
     """For each method that changes something, calls to crash."""
+    lists: ClassVar[Sequence[Scenario]] = ()
+    """Calls that return a list of at least two items; `then` is what others do while it is being read."""
     race_roles: ClassVar[Mapping[str, RaceRole]] = {}
     """For each method, what a worker does with it in a race with another. By default `race_roles_of` the contract."""
     kills_racers: ClassVar[bool] = False

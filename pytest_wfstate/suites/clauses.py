@@ -24,7 +24,7 @@ __tracebackhide__ = True
 Level = Literal["core", "safe", "hardened"]
 ClockSource = Literal["process", "foreign"]
 """Where a store reads the time: in its process, where it can be frozen, or elsewhere, as from a server or a file."""
-Fault = Literal["none", "input", "kill", "power", "errors", "race", "server"]
+Fault = Literal["none", "input", "kill", "power", "errors", "race", "server", "cancel"]
 
 LEVELS: tuple[Level, ...] = get_args(Level)
 MEDIA: tuple[Medium, ...] = get_args(Medium)
@@ -33,6 +33,7 @@ CLOCKS: tuple[ClockSource, ...] = get_args(ClockSource)
 FEATURES = {
     "replace": "saving a record again replaces it",
     "order": "lists are in the order that the contract promises",
+    "recover": "a run whose worker died can be recovered",
     "first-use": "two processes can use a new store for the first time at once",
 }
 """What a store may not support by design, and say so in `unsupported`."""

@@ -51,6 +51,8 @@ class SuiteFacts:
     """Whether it writes in ways that the race lab cannot interleave; None until a race has tried."""
     takes: dict[str, bool] = dataclasses.field(default_factory=dict)
     """Ids that the store was seen to take, or to refuse."""
+    is_async: dict[str, bool] = dataclasses.field(default_factory=dict)
+    """Methods that were seen to be async, or not."""
     trials: Counter[str] = dataclasses.field(default_factory=Counter)
     """How often each operation of the reference was tried to see whether its copies are independent."""
 

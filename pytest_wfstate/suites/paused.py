@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import math
 from typing import Any
 
+import pytest
+
 from pytest_wfstate.contracts.base import Call, ResultOf
 from pytest_wfstate.contracts.paused import Workflow
+from pytest_wfstate.engine.driver import NOT_OFFERED
+from pytest_wfstate.engine.handles import FIRST
 from pytest_wfstate.engine.script import RESTART, Step, Tick, second_handle
 from pytest_wfstate.errors import Violation
 from pytest_wfstate.specs.paused import (
@@ -121,6 +126,7 @@ class PausedSuite(Suite):
             Scenario([CLAIM_A, TOKEN_A, REMOVE("a"), A2, CLAIM_A], before=[A], faults=["power"], first=[COMPLETE_A]),
         ],
     }
+    lists = (Scenario([LIST()], before=[A, B], then=[A2, save("aa"), REMOVE("b")]),)
     race_roles = {
         "save": RaceRole(lambda run_id, number: [save(run_id, sized(number))]),
         "claim": RaceRole(lambda run_id, _: [CLAIM(run_id)], _saved_before),
@@ -206,6 +212,22 @@ class PausedSuite(Suite):
         "Recovery does not roll back a run that has paused again.",
         *_steps(A, CLAIM_A, A2, RECOVER(), *LOOK_A, CLAIM_A, RESTART, *OBSERVE),
     )
+
+    @clause("safe", "What is claimed can be recovered: a store with `claim` has `recover_orphaned`.", needs="recover")
+    def test_recover_offered(self) -> None:
+        with self.context.handles(self.context.home()) as handles:
+            handles.outcome(FIRST, A)
+            handles.outcome(FIRST, CLAIM_A)
+            try:
+                with contextlib.suppress(Exception):  # other clauses are about what it does
+                    handles.outcome(FIRST, RECOVER())
+            except pytest.skip.Exception as skipped:
+                raise Violation(
+                    f"{str(skipped).removeprefix(NOT_OFFERED)[2:]}, but it has claim. If a worker dies after a claim, "
+                    "nothing brings its run back. Write recover_orphaned; or, if runs are brought back in another way, "
+                    'declare unsupported = {"recover": "how they are"}.'
+                ) from None
+
     test_recover_once = script(
         "safe",
         "A recovered run is not recovered a second time.",

@@ -109,6 +109,7 @@ class RunSuite(Suite):
         "upsert": [Scenario([FETCH, CHARGE]), Scenario([FETCH2], before=[FETCH, CHARGE, A, FETCH_B])],
     }
     heals = (DELETE_A,)
+    lists = (Scenario([STEPS("a")], before=[A, FETCH, CHARGE], then=[FETCH2, FETCH_B, DELETE_A]),)
     race_roles: ClassVar[Mapping[str, RaceRole]] = {
         "create_run": RaceRole(lambda run_id, number: [create(run_id, sized(number))]),
         "update_context": RaceRole(lambda run_id, number: [update(run_id, sized(number))], _created_before),

@@ -91,6 +91,7 @@ class SnapshotSuite(Suite):
             Scenario([LATER_A], before=[A], faults=["power"], then=[FORK(LATER_A.args[0].key)]),
         ],
     }
+    lists = (Scenario([LIST(WORKFLOW, "a")], before=[A, LATER_A], then=[A2, save("a", 3, 1), B]),)
     race_roles: ClassVar[Mapping[str, RaceRole]] = {
         "save": RaceRole(
             lambda run_id, number: [save(run_id, sized(number)), save(run_id, sized(number), LATER + number)]

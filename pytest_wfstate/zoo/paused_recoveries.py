@@ -140,3 +140,10 @@ class AgeOfTheFirstClaim(FilePausedStore):
             first = self._first.setdefault(run_id, now().timestamp())
             lease.write_text(json.dumps({**json.loads(lease.read_text()), "claimed_at": first}))
         return claimed
+
+
+@known_bad("paused", "recover.offered")
+class NeverRecovers(FilePausedStore):
+    """Claimed runs are listed nowhere, and no method returns them. If a worker dies, its run waits forever."""
+
+    recover_orphaned = None  # type: ignore[assignment]

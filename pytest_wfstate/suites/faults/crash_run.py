@@ -39,7 +39,7 @@ class Scenario:
 
     calls: Sequence[Call]
     before: Sequence[Step] = ()
-    faults: Sequence[str] = ("kill", "power", "errors", "server")
+    faults: Sequence[str] = ("kill", "power", "errors", "server", "cancel")
     """What is done to it. A long scenario may be spared the errors and lost connections that a short one gets."""
     then: Sequence[Call] | None = None
     """What the next process does instead of retrying the call that was in flight."""

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import shutil
 import threading
 import time
-from collections.abc import Generator
-from typing import Any
+from collections import Counter
+from collections.abc import Callable, Generator, Iterator
+from typing import Any, ClassVar
 
 from pytest_wfstate.stores.file.folder import Folder, LockedFolder
 from pytest_wfstate.stores.file.scope import scope
@@ -196,3 +198,27 @@ class MakesItsFolder(JsonFiles):
         if not os.path.exists(folder):
             os.mkdir(folder)
         super().__init__(folder)
+
+
+@shared_bug(paused="iterators.half-read", runs="iterators.half-read", snapshots="iterators.half-read")
+class ListsUnderItsLock(JsonFiles):
+    """A list is an iterator, and the process has the lock until it is read to its end. Nobody can write until then."""
+
+    being_read: ClassVar[Counter[str]] = Counter()
+    """How many iterators of this process are half-read, by folder."""
+
+    def __getattribute__(self, name: str) -> Any:
+        method = super().__getattribute__(name)
+        return functools.partial(self.one_by_one, method) if name in ("list", "list_steps") else method
+
+    def one_by_one(self, method: Callable[..., list[Any]], *args: Any) -> Iterator[Any]:
+        """Yield the items of a list."""
+        folder = str(self.folder.home)
+        self.being_read[folder] += 1
+        yield from method(*args)
+        self.being_read[folder] -= 1
+
+    def write(self, held: LockedFolder, name: str, data: bytes) -> None:
+        if self.being_read[str(self.folder.home)]:
+            raise TimeoutError("the lock is taken")
+        super().write(held, name, data)

@@ -29,7 +29,9 @@ def store() -> KnownBadStore:
 @pytest.fixture
 def few_clauses(monkeypatch: pytest.MonkeyPatch) -> None:
     """Leave the clauses that explore nothing."""
-    few = [clause for clause in all_clauses("resume") if clause.fault not in ("kill", "power", "errors", "race")]
+    few = [
+        clause for clause in all_clauses("resume") if clause.fault not in ("kill", "power", "errors", "race", "cancel")
+    ]
     monkeypatch.setattr("pytest_wfstate.cli.zoo.all_clauses", lambda _: few)
 
 

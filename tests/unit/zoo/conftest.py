@@ -10,7 +10,7 @@ from pytest_wfstate.cli.clauses import all_clauses
 from pytest_wfstate.suites import SUITES
 from pytest_wfstate.zoo import KNOWN_BAD_STORES
 
-_SLOW = {"kill", "power", "errors", "race", "server"}
+_SLOW = {"kill", "power", "errors", "race", "server", "cancel"}
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
