@@ -118,6 +118,9 @@ class Operation:
     """Whether the contract says nothing of what it returns: then a store may return anything."""
     ordered: bool = True
     """Whether the contract promises the order of a list that it returns."""
+    values: Callable[[str], SearchStrategy[tuple[Any, ...]]] | None = None
+    """Given an id, a strategy for arguments with every value that has to be kept. By default, the operation that
+    `Contract.write` calls has those of `arguments`, with every value in each field of a pydantic model."""
 
     def __call__(self, *args: Any) -> Call:
         """Return a call of this method."""

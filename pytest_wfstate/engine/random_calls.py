@@ -40,20 +40,9 @@ def play_random_calls(
     with handles() as probed:
         operations = [operation for operation in contract.operations if hasattr(probed[FIRST], operation.name)]
 
-    @settings(
-        max_examples=EXAMPLES[profile],
-        deadline=None,
-        database=None,
-        derandomize=True,
-        report_multiple_bugs=False,
-        verbosity=Verbosity.quiet,
-        suppress_health_check=list(HealthCheck),
-        phases=(Phase.generate, Phase.shrink) if shrinks else (Phase.generate,),
-    )
-    @given(st.data())
     def play(data: st.DataObject) -> None:
-        with _ending_the_search(), handles() as opened:
-            steps = data.draw(scripts(operations))  # here, since a time limit can strike while a script is made
+        with handles() as opened:
+            steps = data.draw(scripts(operations))
             script = begin()
 
             def all_steps() -> Iterator[Step]:
@@ -66,8 +55,32 @@ def play_random_calls(
                 except pytest.skip.Exception:
                     continue  # not offered
 
+    search(play, EXAMPLES[profile], shrinks=shrinks)
+
+
+def search(attempt: Callable[[st.DataObject], None], examples: int, *, shrinks: bool = True) -> None:
+    """Attempt something with this many examples that it draws, always the same ones.
+
+    If an attempt fails, raise the error of the simplest example that fails.
+    """
+
+    @settings(
+        max_examples=examples,
+        deadline=None,
+        database=None,
+        derandomize=True,
+        report_multiple_bugs=False,
+        verbosity=Verbosity.quiet,
+        suppress_health_check=list(HealthCheck),
+        phases=(Phase.generate, Phase.shrink) if shrinks else (Phase.generate,),
+    )
+    @given(st.data())
+    def each(data: st.DataObject) -> None:
+        with _ending_the_search():  # a time limit can strike while an example is drawn, too
+            attempt(data)
+
     try:
-        play()
+        each()
     except _SearchEnds as end:
         raise end.__cause__ or end from None
 

@@ -6,8 +6,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from pytest_wfstate import samples
+from pytest_wfstate.contracts import WorkflowStepState
 from pytest_wfstate.contracts.base import Call, Contract, Operation
 from pytest_wfstate.specs.arguments import first_id, only_an_id, st
+from pytest_wfstate.specs.random_values import any_json, any_record
 from pytest_wfstate.stores.memory import MemoryRunStore
 
 _STEPS = ("fetch", "charge")  # not in alphabetical order
@@ -38,9 +40,25 @@ CREATE = Operation(
     keys=lambda state: [state.run_task_id],
 )
 GET = Operation("get_run", only_an_id, required=True, keys=first_id)
-UPDATE = Operation("update_context", _updates, mutates=True, returns_nothing=True, positional=2, keys=first_id)
+UPDATE = Operation(
+    "update_context",
+    _updates,
+    mutates=True,
+    returns_nothing=True,
+    positional=2,
+    keys=first_id,
+    values=lambda run_id: st.tuples(st.just(run_id), any_json()),
+)
 DELETE = Operation("delete_run", only_an_id, mutates=True, returns_nothing=True, keys=first_id)
-UPSERT = Operation("upsert_step", _upserts, mutates=True, returns_nothing=True, positional=2, keys=first_id)
+UPSERT = Operation(
+    "upsert_step",
+    _upserts,
+    mutates=True,
+    returns_nothing=True,
+    positional=2,
+    keys=first_id,
+    values=lambda run_id: st.tuples(st.just(run_id), any_record(WorkflowStepState, step_id="fetch")),
+)
 STEP = Operation("get_step", _steps, positional=2, keys=first_id)
 STEPS = Operation("list_steps", only_an_id, keys=first_id)
 
