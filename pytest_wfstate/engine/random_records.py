@@ -17,8 +17,8 @@ from hypothesis.errors import Unsatisfiable
 from pydantic import BaseModel
 
 from pytest_wfstate.contracts.base import Call, Contract, Operation
-from pytest_wfstate.engine.random_calls import search
 from pytest_wfstate.engine.script import RESTART, Step
+from pytest_wfstate.engine.search import search
 from pytest_wfstate.errors import InvalidSetting
 from pytest_wfstate.specs.random_values import EDGES, any_record_like, at_edge, texts_in
 
@@ -26,6 +26,14 @@ __tracebackhide__ = True
 
 EXAMPLES = {"quick": 10, "default": 40, "thorough": 400}
 _MOST_FIELDS = 4  # that are shrunk and shown
+
+
+def _id(index: int) -> str:
+    return f"value-{index}"
+
+
+EDGE_IDS = [_id(nth) for nth in range(EDGES)]
+"""The ids of records that have an edge in every field."""
 
 Play = Callable[[Sequence[Step]], None]
 """Runs a script on a new store."""
@@ -47,32 +55,53 @@ def play_values(
 ) -> list[Exception]:
     """Have stores keep records with every value, saved by one operation. Return how they failed, a field at a time."""
     number = EXAMPLES[profile]
-    pairs = copy.deepcopy(chosen_values(operation, contract.reads, number))  # a store may change them
+    pairs = chosen_values(operation, contract.reads, number)
     error = _failure(contract, play, [call for call, _ in pairs])
     if error is None:
         return []
     return (_each_field(contract, operation, play, number, pairs) if shrinks else []) or [error]
 
 
-@functools.lru_cache(64)
 def chosen_values(operation: Operation, reads: Reads, number: int) -> list[Saved]:
     """Choose calls that save records, each with an id of its own, at edges and elsewhere: the same for every store."""
-    chosen: list[Saved] = []
-
-    def choose(data: st.DataObject) -> None:
-        chosen.append(data.draw(_saves(operation, reads, _id(len(chosen)))))
-
-    for nth in range(EDGES):
-        with at_edge(nth), contextlib.suppress(Unsatisfiable):  # the model refuses this record
-            search(choose, 1)
-    with contextlib.suppress(Unsatisfiable):
-        search(choose, number)
+    chosen = [*_edges(operation, reads), *_others(operation, reads, number)]
     if not chosen:
         raise InvalidSetting(
             f"no arguments of {operation.name} could be generated: the models refuse all that were tried. Write "
             "`values` of the operation, a strategy for arguments that are valid."
         )
-    return chosen
+    return copy.deepcopy(chosen)  # a store may change them
+
+
+@functools.lru_cache(64)
+def _edges(operation: Operation, reads: Reads) -> list[Saved]:
+    edges: list[Saved] = []
+    for nth in range(EDGES):
+        with at_edge(nth):
+            edges += _drawn(operation, reads, len(edges), 1)
+    return edges
+
+
+@functools.lru_cache(64)
+def _others(operation: Operation, reads: Reads, number: int) -> list[Saved]:
+    return _drawn(operation, reads, len(_edges(operation, reads)), number)
+
+
+def _drawn(operation: Operation, reads: Reads, first: int, number: int) -> list[Saved]:
+    """Generate calls with ids from the first of these indices on. There are fewer if models refuse what was tried."""
+    drawn: list[Saved] = []
+    with contextlib.suppress(Unsatisfiable):
+        search(lambda data: drawn.append(data.draw(_saves(operation, reads, _id(first + len(drawn))))), number)
+    return drawn
+
+
+def edge_calls(contract: Contract, id_: str) -> list[Call]:
+    """Return calls that save a record with unusual values, if that is what an id of `EDGE_IDS` stands for."""
+    if id_ not in EDGE_IDS:
+        return []
+    index = EDGE_IDS.index(id_)
+    edges = [_edges(operation, contract.reads) for operation in operations_with_values(contract)]
+    return [copy.deepcopy(pairs[index][0]) for pairs in edges if index < len(pairs)]
 
 
 def _each_field(
@@ -152,7 +181,3 @@ def _script(contract: Contract, calls: Sequence[Call], ids: Sequence[str]) -> li
     replaced = [read for call in calls for read in (contract.replaced(call) if contract.replaced else [])]
     reads = [*contract.reads(ids), *(replaced if all(makes) else [])]
     return [*before, *calls, *reads, RESTART, *reads]
-
-
-def _id(index: int) -> str:
-    return f"value-{index}"

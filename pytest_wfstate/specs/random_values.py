@@ -94,17 +94,19 @@ def any_text() -> SearchStrategy[str]:
 def any_json() -> SearchStrategy[Any]:
     """Return a strategy for JSON values: nested deeply, too, but without NaN and infinities."""
     kinds = {"none": st.none(), "flag": _booleans({}), "int": _integers({}), "float": _floats({}), "text": any_text()}
-    leaves = st.one_of(list(kinds.values())) if _edge.get() is None else st.fixed_dictionaries(kinds)
+    edge = _edge.get()
+    if edge is not None:
+        depth = _DEEPEST * (edge.nth % 4) // 3
+        leaf = st.fixed_dictionaries(kinds) if depth else _one_of(list(kinds.values()))
+        return st.builds(_nested, st.just(depth), leaf)
+    leaves = st.one_of(list(kinds.values()))
     keys = st.sampled_from(["a", "b", "", "ключ", "with space", "a.b", "$x"]) | st.text("abc", max_size=_MOST)
     values = st.recursive(
         leaves,
         lambda inner: st.lists(inner, max_size=_MOST) | st.dictionaries(keys, inner, max_size=_MOST),
         max_leaves=2 * _MOST,
     )
-    edge = _edge.get()
-    depth = st.integers(1, _DEEPEST) if edge is None else st.just(_DEEPEST * (edge.nth % 4) // 3)
-    deep = st.builds(_nested, depth, leaves)
-    return values | deep if edge is None else deep
+    return values | st.builds(_nested, st.integers(1, _DEEPEST), leaves)
 
 
 def any_record(model: type[M], /, **fields: Any) -> SearchStrategy[M]:

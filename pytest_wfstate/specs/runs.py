@@ -16,15 +16,20 @@ _STEPS = ("fetch", "charge")  # not in alphabetical order
 
 
 def _creates(ids: Sequence[str]) -> Any:
-    return st.sampled_from([create(run_id, number).args for run_id in ids for number in range(3)])
+    numbered = [create(run_id, number).args for run_id in ids for number in range(3)]
+    return st.sampled_from([*numbered, *(create(run_id, workspace_id=None, context=None).args for run_id in ids)])
 
 
 def _updates(ids: Sequence[str]) -> Any:
-    return st.sampled_from([update(run_id, number).args for run_id in ids for number in range(3)])
+    numbered = [update(run_id, number).args for run_id in ids for number in range(3)]
+    return st.sampled_from([*numbered, *((run_id, {}) for run_id in ids)])
 
 
 def _upserts(ids: Sequence[str]) -> Any:
-    return st.sampled_from([upsert(run_id, step_id, n).args for run_id in ids for step_id in _STEPS for n in range(3)])
+    steps = [(run_id, step_id) for run_id in ids for step_id in _STEPS]
+    numbered = [upsert(*step, number).args for step in steps for number in range(3)]
+    waiting = [upsert(*step, status="input_required", result=None, completed_at=None).args for step in steps]
+    return st.sampled_from([*numbered, *waiting])
 
 
 def _steps(ids: Sequence[str]) -> Any:
