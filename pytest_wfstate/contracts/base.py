@@ -149,6 +149,9 @@ class Operation:
     """Errors that it may raise at any time, such as that a lock is held. The call then has no effect."""
     async_name: str = ""
     """The name of the same method as a coroutine, such as `aget` of `get`. A store may have either or both."""
+    values: Callable[[str], SearchStrategy[tuple[Any, ...]]] | None = None
+    """Given an id, a strategy for arguments with every value that has to be kept. By default, the operation that
+    `Contract.write` calls has those of `arguments`, with every value in each field of a pydantic model."""
 
     def __post_init__(self) -> None:
         """Refuse options that mean nothing.

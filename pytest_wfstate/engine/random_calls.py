@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, Phase, Verbosity, given, settings
@@ -12,15 +12,19 @@ from hypothesis import strategies as st
 
 from pytest_wfstate.contracts.base import Call, Contract, Operation
 from pytest_wfstate.engine.handles import FIRST, Handles
+from pytest_wfstate.engine.random_records import EDGE_IDS, edge_calls
 from pytest_wfstate.engine.script import RESTART, ScriptRun, Step, ViaHandle
-from pytest_wfstate.errors import StoreTimeout
-from pytest_wfstate.faults.failures import is_interruption
+from pytest_wfstate.engine.search import search
 
 __tracebackhide__ = True
 
-IDS = ("a", "b")
 EXAMPLES = {"quick": 20, "default": 50, "thorough": 1000}
-_LENGTH = 25
+_IDS = [("a", "b"), ("a", "ab"), ("run-10", "run-1"), ("a", "a-b"), ("1", "01")]
+"""Ids of a script: each is usual, but one can begin or end as the other does. Most calls are about the first."""
+_TWO_EDGES = st.tuples(st.sampled_from(EDGE_IDS), st.sampled_from(EDGE_IDS))
+"""Ids of records that have unusual values."""
+_LENGTH = 14  # of a script, in parts
+_IN_A_ROW = 4  # calls of a part
 _LISTS = 8  # of calls, from which a storm chooses: generating calls takes longer than making most of them
 
 
@@ -44,25 +48,15 @@ def play_random_calls(
     if not operations:
         pytest.skip("the store offers no operation that is called at random")
 
-    @settings(
-        max_examples=EXAMPLES[profile],
-        deadline=None,
-        database=None,
-        derandomize=True,
-        report_multiple_bugs=False,
-        verbosity=Verbosity.quiet,
-        suppress_health_check=list(HealthCheck),
-        phases=(Phase.generate, Phase.shrink) if shrinks else (Phase.generate,),
-    )
-    @given(st.data())
     def play(data: st.DataObject) -> None:
-        with _ending_the_search(), handles() as opened:
-            steps = data.draw(scripts(operations))  # here, since a time limit can strike while a script is made
+        with handles() as opened:
+            ids = data.draw(st.sampled_from(_IDS) | _TWO_EDGES)
+            steps = data.draw(scripts(contract, operations, ids))
             script = begin()
 
             def all_steps() -> Iterator[Step]:
                 yield from [*steps, RESTART]
-                yield from contract.observe([*IDS, *script.timeline.generated_ids])
+                yield from contract.observe([*ids, *script.timeline.generated_ids])
 
             for step in all_steps():
                 if not accepts(step):
@@ -72,40 +66,37 @@ def play_random_calls(
                 except pytest.skip.Exception:
                     continue  # not offered
 
-    try:
-        play()
-    except _SearchEnds as end:
-        raise end.__cause__ or end from None
+    search(play, EXAMPLES[profile], shrinks=shrinks)
 
 
-class _SearchEnds(BaseException):
-    """Ends the search for the script that is its cause."""
+def scripts(contract: Contract, operations: Sequence[Operation], ids: tuple[str, str]) -> st.SearchStrategy[list[Step]]:
+    """Generate scripts: several calls in a row about one id, through one of several handles, again and again.
 
-
-@contextlib.contextmanager
-def _ending_the_search() -> Iterator[None]:
-    """End the search where hypothesis would run the script again.
-
-    After a call that hung, shrinking would wait for the timeout again and again. An interruption does not repeat, so
-    hypothesis would report that the test is flaky.
+    They all have the same length, since hypothesis prefers short lists; they shrink by steps that are left out. A call
+    may be made again, and what was done is often looked at.
     """
-    try:
-        yield
-    except BaseException as error:
-        if isinstance(error, StoreTimeout) or is_interruption(error):
-            raise _SearchEnds from error
-        raise
+    first, other = ids
+    edges = {id_: [call for call in edge_calls(contract, id_) if contract[call.name] in operations] for id_ in ids}
+    one = {
+        id_: st.lists(
+            calls(operations, [id_]) | st.sampled_from(edges[id_]) if edges[id_] else calls(operations, [id_]),
+            min_size=1,
+            max_size=_IN_A_ROW,
+        )
+        for id_ in ids
+    }
+    about = st.sampled_from([first, first, other]).flatmap(one.__getitem__)
+    reads = list(contract.reads(ids))
+    twice = about.map(lambda made: [*made, made[-1]])
+    kinds = {"": st.just([]), "calls": about, "twice": twice, "look": st.just(reads), RESTART: st.just(RESTART)}
+    kind = st.sampled_from(["", *["calls"] * 6, "twice", "twice", "look", "look", RESTART])
+    part = st.tuples(st.sampled_from([FIRST, FIRST, FIRST, "second", "third"]), kind.flatmap(kinds.__getitem__))
+    whole = st.lists(part, min_size=_LENGTH, max_size=_LENGTH)
+    return whole.map(lambda parts: [step for handle, made in parts for step in _via(handle, made)])
 
 
-def scripts(operations: Sequence[Operation]) -> st.SearchStrategy[list[Step]]:
-    """Generate scripts of calls through several handles, with restarts.
-
-    They all have the same length, since hypothesis prefers short lists; they shrink by steps that are left out.
-    """
-    on_handles = st.builds(ViaHandle, st.sampled_from([FIRST, FIRST, "second", "third"]), calls(operations, IDS))
-    kinds = {"": st.none(), "call": on_handles, RESTART: st.just(RESTART)}
-    step = st.sampled_from(["", *["call"] * 14, RESTART]).flatmap(kinds.__getitem__)
-    return st.lists(step, min_size=_LENGTH, max_size=_LENGTH).map(lambda steps: list(filter(None, steps)))
+def _via(handle: str, made: Any) -> list[Step]:
+    return [made] if made == RESTART else [ViaHandle(handle, call) for call in made]
 
 
 def calls(operations: Sequence[Operation], ids: Sequence[str]) -> st.SearchStrategy[Call]:

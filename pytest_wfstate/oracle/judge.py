@@ -16,7 +16,14 @@ from pytest_wfstate.oracle.history import Entry, Errored, NeverReturned, Outcome
 from pytest_wfstate.oracle.linearize import check
 from pytest_wfstate.oracle.model import ReferenceModel, ReferenceState, Transition
 from pytest_wfstate.oracle.partition import parts
-from pytest_wfstate.oracle.render import call_in_words, expectation, impossible_results, later_in_words, result_in_words
+from pytest_wfstate.oracle.render import (
+    call_in_words,
+    expectation,
+    few,
+    impossible_results,
+    later_in_words,
+    result_in_words,
+)
 from pytest_wfstate.oracle.values import frozen, memo_key
 
 __tracebackhide__ = True
@@ -117,7 +124,7 @@ class Timeline:
             expected = expectation([self.model.expected(state, entry) for state in self.states], entry, self.model)
             details = [f"    {text}" for text in (*expected, detail()) if text]
             line = f"{client}.{call_in_words(call)} {result_in_words(outcome)}"
-            raise Violation("\n".join([*self.lines, line, *details]))
+            raise Violation("\n".join([*few(self.lines), line, *details]))
         if self.model.mutates(call):  # a read that saw the right thing would only lengthen the report
             returned_nothing = isinstance(outcome, Returned) and outcome.value is None
             result = "" if returned_nothing else f" {result_in_words(outcome)}"

@@ -30,6 +30,7 @@ from pytest_wfstate.oracle.values import Same, alike, exactly, is_json, parts
 
 _WIDTH = 72  # of a value
 _ORDERS = 3  # that are shown of all that were tried
+_LINES = 40  # of calls before the one that is wrong
 _LAST = 4  # calls of an order, or before those that are shown
 _AROUND = 16  # calls that ran with those that contradict each other
 _LENGTH = re.compile(r" \([\d,]+ characters\)$")  # of an elided value
@@ -94,6 +95,15 @@ def outcome_in_words(outcome: Outcome) -> str:
 def result_in_words(outcome: Outcome) -> str:
     """Format an outcome as it stands behind its call: `-> None`, `refused: ValueError`."""
     return f"-> {outcome_in_words(outcome)}" if isinstance(outcome, Returned) else str(outcome)
+
+
+def few(lines: Sequence[str]) -> Sequence[str]:
+    """Return lines with those in the middle left out, if they are many."""
+    left_out = len(lines) - _LINES
+    if left_out <= 1:
+        return lines
+    half = _LINES // 2
+    return [*lines[:half], f"-- {left_out:,} more calls --", *lines[-half:]]
 
 
 def later_in_words(seconds: float) -> str:

@@ -6,9 +6,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from pytest_wfstate import samples
-from pytest_wfstate.contracts import WorkflowCheckpoint
+from pytest_wfstate.contracts import SideEffectRecord, WorkflowCheckpoint
 from pytest_wfstate.contracts.base import Call, Contract, Operation
 from pytest_wfstate.specs.arguments import first_id, only_an_id, st
+from pytest_wfstate.specs.random_values import any_record
 from pytest_wfstate.stores.memory import MemoryEffectStore
 
 
@@ -31,7 +32,17 @@ SAVE = Operation(
     keys=lambda checkpoint: [checkpoint.task_id],
 )
 LOAD = Operation("load_checkpoint", only_an_id, required=True, keys=first_id)
-MARK = Operation("mark_step_complete", _marks, mutates=True, returns_nothing=True, positional=3, keys=first_id)
+MARK = Operation(
+    "mark_step_complete",
+    _marks,
+    mutates=True,
+    returns_nothing=True,
+    positional=3,
+    keys=first_id,
+    values=lambda task_id: st.tuples(
+        st.just(task_id), st.just("use-1"), any_record(SideEffectRecord, tool_use_id="use-1")
+    ),
+)
 DELETE = Operation("delete_checkpoint", only_an_id, mutates=True, returns_nothing=True, keys=first_id)
 
 

@@ -40,7 +40,7 @@ LOAD = Operation("load", only_an_id, required=True, keys=first_id)
 CLAIM = Operation("claim", only_an_id, mutates=True, keys=first_id)
 RECOVER = Operation(
     "recover_orphaned",
-    lambda _: st.sampled_from([(), (_LONG,)]),
+    lambda _: st.sampled_from([(), (_LONG,), (0,)]),
     mutates=True,
     positional=0,
     keywords=("older_than",),

@@ -130,6 +130,10 @@ class Suite:
     values: ClassVar[Mapping[str, Sequence[Call]]] = {}
     """Saves of records that are easily lost: `falsy`, `unicode`, `large`."""
 
+    def add_listed(self, number: int) -> Call:
+        """Return a call that adds one, with this number, to what the reads of `a` list. By default it adds a record."""
+        return self.contract.write(f"record-{number}", 1)
+
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
         check_settings(cls)
@@ -138,6 +142,8 @@ class Suite:
         if isinstance(vars(cls).get("race_roles"), DerivedRoles):
             cls.kills_racers = vars(cls).get("kills_racers", True)
             cls.storms = vars(cls).get("storms", True)
+        if "contract" in vars(cls) and (cls.add_listed is not Suite.add_listed or inputs.lists_all(cls.contract)):
+            cls.test_list_thousand = _list_thousand  # type: ignore[attr-defined]
         for clauses_for in (*GENERATORS, removal.clauses_for):
             for name, test in clauses_for(cls).items():
                 setattr(cls, name, test)
@@ -195,6 +201,20 @@ class Suite:
     @clause("safe", "Large records are kept in full.")
     def test_values_large(self) -> None:
         self._play_values("large")
+
+    @clause(
+        "safe",
+        "Every field keeps every value: floats to the last bit, integers of 64 bits and more, any text, deep JSON.",
+    )
+    def test_values_any(self) -> None:
+        from pytest_wfstate.engine.random_records import EXAMPLES, operations_with_values, play_values
+
+        context, failures = self.context, list[Exception]()
+        for operation in operations_with_values(self.contract):
+            with context.leaving_out():
+                failures += play_values(self.contract, operation, context.play, context.profile, shrinks=self.explains)
+        context.fail(failures)
+        context.report("bounded_to", [f"{EXAMPLES[context.profile]:,} random records"])
 
     @clause("safe", "Any text can be an id.", "input")
     def test_ids_any_text(self) -> None:
@@ -322,3 +342,10 @@ class Suite:
         if len(skipped) == len(self.values[kind]):
             pytest.skip(skipped[0])
         self.context.report("left_out", dict.fromkeys(skipped))
+
+
+@clause("safe", "However many there are, all are listed: a thousand, for instance.")
+def _list_thousand(self: Suite) -> None:
+    adds = [self.add_listed(number) for number in range(inputs.MANY[self.context.profile])]
+    reads = self.context.reads("a")
+    self.context.play([self.contract.write("a", 1), *adds, *reads, RESTART, *reads])

@@ -225,9 +225,20 @@ class ClauseContext:
         try:
             play([step for steps in each for step in steps])
         except Exception:
-            failures = [failure for steps in each if (failure := _failure_of(play, steps)) is not None]
-            if failures:
-                raise _with_the_others(failures) from failures[0]
+            self.fail([failure for steps in each if (failure := _failure_of(play, steps)) is not None])
+
+    def fail(self, failures: Sequence[Exception]) -> None:
+        """Raise the first of these failures, if there is any. Its report has the first line of each other."""
+        if failures:
+            raise _with_the_others(failures) from failures[0]
+
+    @contextlib.contextmanager
+    def leaving_out(self) -> Iterator[None]:
+        """Go on without what the store does not offer, and report it, instead of skipping the test."""
+        try:
+            yield
+        except pytest.skip.Exception as not_offered:
+            self.report("left_out", [str(not_offered)])
 
     def play_in_time(self, steps: Sequence[Step | Later | Tick]) -> None:
         """Run a script while the clock is frozen: then every time stamp is known.

@@ -9,6 +9,7 @@ from typing import Any
 
 from pydantic import BaseModel
 
+from pytest_wfstate.contracts.base import Contract
 from pytest_wfstate.contracts.records import plain_json
 
 GOOD_IDS = [
@@ -49,7 +50,15 @@ GOOD_IDS += [id_ for pair in PAIRS for id_ in pair]
 
 CLIMBING_IDS = ["../outside", "../../outside", "a/../../outside", "..\\outside", "nested/inside"]
 
+MANY = {"quick": 250, "default": 1_001, "thorough": 5_001}
+"""How many records are listed: more than a store, or a library below it, returns at once unless asked for more."""
+
 BAD_IDS = ["", "nul\0byte", "x" * 1025, "half \ud800 pair"]
+
+
+def lists_all(contract: Contract) -> bool:
+    """Whether a read of one id is one of any other as well: then it lists the records of all."""
+    return any(read in contract.reads(["b"]) for read in contract.reads(["a"]))
 
 
 def everything_beside(home: Path) -> set[Path]:

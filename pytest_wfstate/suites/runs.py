@@ -124,6 +124,10 @@ class RunSuite(Suite):
     }
     afterwards = (create("b", 9), upsert("b", "fetch", 9), STEPS("b"), update("b", 9), GET("b"))
 
+    def add_listed(self, number: int) -> Call:
+        """Return a call that adds to what is listed of `a`."""
+        return upsert("a", f"step-{number}")
+
     test_update_context = script("core", "An update replaces a run's context.", A, UPDATE_A, *LOOK_A, RESTART, *LOOK_A)
     test_upsert_adds = script("core", "A new step is added.", A, FETCH, *LOOK_FETCH, CHARGE, *LOOK_FETCH)
     test_upsert_replaces = script("core", "An existing step is replaced.", A, FETCH, FETCH2, *LOOK_FETCH)

@@ -103,6 +103,10 @@ class SnapshotSuite(Suite):
     }
     afterwards = (save("b", 9), LOAD(key("b")))
 
+    def add_listed(self, number: int) -> Call:
+        """Return a call that adds to what is listed of `a`."""
+        return save("a", 1, LATER + number)
+
     test_save_steps = script(
         "core", "A run keeps a snapshot of each of its super-steps.", A, LATER_A, *LOOK_A, RESTART, *LOOK_A
     )

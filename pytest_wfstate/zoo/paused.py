@@ -16,6 +16,7 @@ from pytest_wfstate.zoo.base import known_bad
     "paused",
     "save.replaces save.survives-restart list.sorted ids.never-collide corrupt.stays-local claim.others recover.all",
     "complete.others remove.others ids.refused-by-all ids.claims-never-collide corrupt.heals recover.older-than",
+    "list.thousand",
     "race.complete-recover token.others race.recover-renew",
 )
 class ListsDownwards(FilePausedStore):

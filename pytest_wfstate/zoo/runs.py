@@ -133,7 +133,7 @@ class FirstStepWins(JsonRuns):
     "runs",
     "upsert.adds upsert.survives-restart steps.in-order create.keeps-steps update.nothing-else update.steps-alone",
     "upsert.before-run upsert.seen-at-once upsert.statuses steps.replaced-in-place steps.in-order-after-restart",
-    "steps.many aliasing.steps ids.any-step ids.steps-never-collide race.upsert-step-upsert-step",
+    "steps.many list.thousand aliasing.steps ids.any-step ids.steps-never-collide race.upsert-step-upsert-step",
 )
 class StepsSortedByName(FileRunStore):
     """Steps are listed by name. `charge` appears to have run before `fetch`."""

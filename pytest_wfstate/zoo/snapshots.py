@@ -44,7 +44,7 @@ class AppendsForEver(JsonSnapshots):
     "snapshots",
     "save.steps latest.highest list.all save.replaces-everywhere save.step-zero save.any-step load.exact",
     "latest.not-last-saved list.ordered list.ordered-after-restart list.stamps list.many workflows.apart",
-    "fork.one-snapshot fork.any-step fork.source-untouched fork.apart fork.goes-on",
+    "list.thousand fork.one-snapshot fork.any-step fork.source-untouched fork.apart fork.goes-on",
 )
 class KeepsOnlyTheLatest(JsonSnapshots):
     """A run keeps only the snapshot that was saved last. There is nothing to go back to."""
@@ -56,7 +56,7 @@ class KeepsOnlyTheLatest(JsonSnapshots):
         super().put(record)
 
 
-@known_bad("snapshots", "list.many")
+@known_bad("snapshots", "list.many list.thousand")
 class KeepsAHundred(JsonSnapshots):
     """A run keeps only its hundred highest super-steps, to limit file size. Its first steps cannot be forked."""
 

@@ -20,8 +20,8 @@ from pytest_wfstate.zoo.correct_stores import JsonFiles
     "mark.others mark.long-log mark.values mark.any-id mark.ids-differ mark.wrong-effect mark.bad-id "
     "save.after-marks save.after-delete delete.seen-at-once delete.others aliasing.marked corrupt.heals "
     "mark.sets-time mark.again-keeps-time mark.too-many save.unsound race.mark-delete",
-    paused="save.survives-restart list.sorted recover.rearms remove.paused handles.see-each-other values.falsy "
-    "values.unicode values.large ids.any-text ids.never-collide aliasing.saved aliasing.loaded "
+    paused="save.survives-restart list.sorted list.thousand recover.rearms remove.paused handles.see-each-other "
+    "values.falsy values.unicode values.large ids.any-text ids.never-collide aliasing.saved aliasing.loaded "
     "corrupt.stays-local claim.leaves-winner claim.keeps-record claim.replaces save.after-end "
     "save.refused save.while-claimed recover.paused-again recover.once recover.all complete.leaves-paused "
     "complete.paused-again complete.others values.unknown list.only-paused ids.refused-by-all ids.claimed "
@@ -39,13 +39,14 @@ from pytest_wfstate.zoo.correct_stores import JsonFiles
     "corrupt.stays-local create.keeps-steps create.replaces-all create.framework-fields update.nothing-else "
     "update.falsy update.unknown update.steps-alone upsert.whole upsert.before-run upsert.leaves-run "
     "upsert.others upsert.seen-at-once upsert.statuses steps.in-order-after-restart steps.begin-anew "
-    "steps.many delete.others delete.then-create delete.seen-at-once values.refused aliasing.handed-over "
+    "steps.many list.thousand delete.others delete.then-create delete.seen-at-once values.refused "
+    "aliasing.handed-over "
     "aliasing.steps ids.any-step ids.steps-never-collide ids.refused-everywhere corrupt.heals update.stamp "
     "update.stamp-alone",
     snapshots="save.survives-restart save.steps list.all handles.see-each-other values.falsy values.unicode "
     "values.large ids.any-text ids.never-collide aliasing.saved aliasing.loaded corrupt.stays-local "
     "save.replaces-everywhere save.step-zero save.any-step latest.not-last-saved list.ordered-after-restart "
-    "list.stamps list.many workflows.apart fork.source-untouched fork.apart fork.goes-on "
+    "list.stamps list.many list.thousand workflows.apart fork.source-untouched fork.apart fork.goes-on "
     "fork.survives-restart fork.seen-by-others fork.new-id fork.new-id-after-restart fork.missing "
     "fork.edits-falsy fork.edits-refused values.refused aliasing.edits aliasing.forked ids.any-workflow "
     "ids.never-joined ids.refused-everywhere fork.stamp",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import builtins
 import json
 from typing import Any
 
@@ -156,3 +157,44 @@ class SavesUnchecked(JsonFiles):
 
     def checked(self, kind: Any, record: Any) -> Any:
         return record.model_copy(deep=True) if isinstance(record, kind) else super().checked(kind, record)
+
+
+@shared_bug(paused="list.thousand", runs="list.thousand steps.many")
+class ListsAHundred(JsonFiles):
+    """A list has at most a hundred items, as a page of a database client does. The hundred-first is never resumed."""
+
+    def list(self) -> builtins.list[str]:
+        return super().list()[:100]  # type: ignore[misc, no-any-return]
+
+    def list_steps(self, run_task_id: str) -> builtins.list[Any]:
+        return super().list_steps(run_task_id)[:100]  # type: ignore[misc, no-any-return]
+
+
+@shared_bug(paused="values.any", resume="values.any", runs="values.any", snapshots="values.any")
+class FloatsAreRounded(JsonFiles):
+    """Floats are kept with 15 significant digits, as a DECIMAL column may. A sum of prices differs in its last bit."""
+
+    def parse(self, data: bytes) -> dict[str, Any]:
+        super().parse(data)
+        document: dict[str, Any] = json.loads(data, parse_float=lambda digits: float(f"{float(digits):.15g}"))
+        return document
+
+
+@shared_bug(effects="values.any", paused="values.any", resume="values.any", runs="values.any", snapshots="values.any")
+class TextIsTrimmed(JsonFiles):
+    """Spaces around a text are cut off, as forms and CHAR columns do. A tool's output is no longer what it was."""
+
+    def decode(self, kind: Any, fields: dict[str, Any]) -> Any:
+        record = super().decode(kind, fields)
+        return record.model_copy(update={name: value.strip() for name, value in record if isinstance(value, str)})
+
+
+@shared_bug(paused="values.any", resume="values.any", runs="values.any")
+class NameIsAscii(JsonFiles):
+    """One field, a mere name, is written as ASCII, as it was meant for logs. The worker that resumes never finds it."""
+
+    def decode(self, kind: Any, fields: dict[str, Any]) -> Any:
+        record = super().decode(kind, fields)
+        names = {"output_key", "workflow_name", "thread_id"} & kind.model_fields.keys()
+        ascii_only = {name: getattr(record, name).encode("ascii", errors="ignore").decode() for name in names}
+        return record.model_copy(update=ascii_only)
