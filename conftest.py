@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import gc
 import os
+import unittest.mock
 from collections.abc import Generator
 
 import hypothesis
@@ -14,6 +15,8 @@ import pytest
 from pytest_wfstate.faults.disk.home import memory_home
 
 pytest_plugins = ["pytester"]
+
+unfreeze = unittest.mock.Mock(wraps=gc.unfreeze)  # counting what is frozen would take long
 
 # A busy machine must not fail a test, and CI judges a change by the same examples each time.
 hypothesis.settings.register_profile(
@@ -47,10 +50,21 @@ def pytest_xdist_auto_num_workers() -> int:
     return max(2, (os.cpu_count() or 1) * 3 // 2)
 
 
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Collect tests without collecting garbage: to scan the tests again and again takes a third of the time."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.enable()
+
+
 def pytest_collection_finish() -> None:
     """Exclude everything that exists once tests are collected from garbage collection."""
     use_hypothesis()
     freeze()
+    gc.unfreeze = unfreeze
 
 
 def use_hypothesis() -> None:
@@ -60,10 +74,11 @@ def use_hypothesis() -> None:
 
 
 @pytest.hookimpl(wrapper=True)
-def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> Generator[None, object, object]:
-    """Do so again when tests that search the heap, for which it must not be frozen, are over."""
+def pytest_runtest_protocol() -> Generator[None, object, object]:
+    """Do so again after tests that search the whole heap, for which it must not be frozen."""
     result = yield
-    if nextitem is not None and nextitem.path != item.path and not gc.get_freeze_count():  # counting takes long
+    if unfreeze.called:
+        unfreeze.reset_mock()
         freeze()
     return result
 
@@ -72,7 +87,7 @@ def freeze() -> None:
     """Exclude all objects from garbage collection.
 
     The collector would scan them again and again, and after a fork every page that it scans is copied. Nor does it run
-    as often: it takes a third of a second to scan them all after tests for which they must not be frozen.
+    as often: it takes a third of a second to scan them all in tests for which they must not be frozen.
     """
     gc.set_threshold(50_000, 20, 50)
     gc.collect()

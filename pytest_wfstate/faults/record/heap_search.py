@@ -76,7 +76,10 @@ _OVERHEAD = _references([object()], 0, 0)
 
 
 class HeapSearch:
-    """One search for all references to some calls, by id. `silent` names those whose use raises no audit event."""
+    """One search for all references to some calls, by id. `silent` names those whose use raises no audit event.
+
+    Objects that are frozen are not searched, unless they are unfrozen before.
+    """
 
     def __init__(self, swaps: Swaps, wanted: Collection[int], silent: Mapping[int, str]) -> None:
         self.places: list[ReferenceHolder] = []
@@ -91,10 +94,7 @@ class HeapSearch:
         self._our_containers = our_containers()
         self._cached = set(map(id, cached_by_freezegun()))
         self._stuck: list[tuple[Any, str]] = []
-        # What is frozen is not searched. It is not frozen again: objects of the test would never be collected.
-        gc.unfreeze()
         self._search([swaps[key].old for key in wanted])
-        self._explain()
 
     def _search(self, calls: list[Any]) -> None:
         holders = gc.get_referrers(*calls)
@@ -167,8 +167,16 @@ class HeapSearch:
         is_container = id(holder) in self._our_containers or id(holder) in self._cached
         return is_container or f"{module_of(type(holder))}.".startswith(OURS)
 
-    def _explain(self) -> None:
-        """Report which references to silent calls the code under test may use without being seen."""
+    @property
+    def replaces_all(self) -> bool:
+        """Whether everything that it found can be replaced."""
+        return not self._stuck
+
+    def explain(self) -> None:
+        """Report which references to silent calls the code under test may use without being seen.
+
+        All objects must have been searched: what is not found counts as held by native code.
+        """
         for holder, name in self._stuck:
             owner = owner_under_test(holder)
             if owner is not None:

@@ -167,20 +167,17 @@ class Rebinding:
     ) -> tuple[list[ReferenceHolder], list[str]]:
         """Find the references that modules do not explain."""
         wanted = self._unexplained(swaps, places, silent, known)
-        search = None if incidental >= wanted else HeapSearch(swaps, wanted, silent)
+        search = None if incidental >= wanted else self._heap_searched(swaps, wanted, places, silent, known)
         if search is not None and self._may_be_garbage(search):
             search = None  # it keeps alive what it found
             gc.collect()
             wanted = self._unexplained(swaps, places, silent, known)
-            search = None if incidental >= wanted else HeapSearch(swaps, wanted, silent)
+            search = None if incidental >= wanted else self._heap_searched(swaps, wanted, places, silent, known)
             self._alive = set() if search is None else {place.key[0] for place in search.places}
         found = [*self._kept, *known.places]
         if search is None:
             return found, known.unseen
-        for key in wanted:
-            self._ours[key] = search.ours[key]
-        keys = {place.key for place in (*places, *found)}
-        new = list({place.key: place for place in search.places if place.key not in keys}.values())
+        new = _new_places(search, [*places, *found])
         keepable = self._keepable(new)
         self._kept += keepable
         passing = [place for place in new if place not in keepable]
@@ -191,6 +188,41 @@ class Rebinding:
             self._hidden[key] = known.hidden[key] = rest.get(key, 0)
         known.unseen += search.unseen
         return [*found, *new], known.unseen
+
+    def _heap_searched(
+        self,
+        swaps: Swaps,
+        wanted: set[int],
+        places: list[ReferenceHolder],
+        silent: Mapping[int, str],
+        known: FoundReferences,
+    ) -> HeapSearch:
+        """Search the heap, including what is frozen only if the rest does not explain all references."""
+        if gc.get_freeze_count():
+            search = HeapSearch(swaps, wanted, silent)
+            if search.replaces_all and self._explains(search, swaps, wanted, places, silent, known):
+                return search
+            del search  # it keeps alive what it found
+            gc.unfreeze()  # for good: what is frozen now may be objects of the test, which would never be collected
+        search = HeapSearch(swaps, wanted, silent)
+        search.explain()
+        for key in wanted:
+            self._ours[key] = search.ours[key]
+        return search
+
+    def _explains(
+        self,
+        search: HeapSearch,
+        swaps: Swaps,
+        wanted: set[int],
+        places: list[ReferenceHolder],
+        silent: Mapping[int, str],
+        known: FoundReferences,
+    ) -> bool:
+        """Whether a search found every reference that was not known."""
+        found = [*places, *self._kept, *known.places]
+        count = ReferenceCount(swaps, [*found, *_new_places(search, found)], self._ours)
+        return wanted.isdisjoint(self._more_than_hidden(count, silent, known))
 
     def _may_be_garbage(self, search: HeapSearch) -> bool:
         """Whether a search found what cannot be replaced, or found something again that may not be needed any more."""
@@ -203,12 +235,20 @@ class Rebinding:
         """Return the calls, by id, that have more references than are known."""
         self._kept = [place for place in self._kept if place.holds(place.swap.old)]
         known.places = [place for place in known.places if place.holds(place.swap.old)]
-        unexplained = ReferenceCount(swaps, [*places, *self._kept, *known.places], self._ours).unexplained()
-        # Native code may have a reference for good. If its use raises an audit event, that suffices to notice it.
+        count = ReferenceCount(swaps, [*places, *self._kept, *known.places], self._ours)
+        unexplained = count.unexplained()
         for counts in (self._hidden, known.hidden):
             counts.update({key: min(count, unexplained.get(key, 0)) for key, count in counts.items()})
-        hidden = {key: known.hidden.get(key, 0 if key in silent else self._hidden.get(key, 0)) for key in unexplained}
-        return {key for key, more in unexplained.items() if more > hidden[key]}
+        return self._more_than_hidden(count, silent, known)
+
+    def _more_than_hidden(self, count: ReferenceCount, silent: Mapping[int, str], known: FoundReferences) -> set[int]:
+        """Return the calls, by id, to which there are more references than the known and the hidden ones.
+
+        Native code may have a reference for good. If its use raises an audit event, that suffices to notice it.
+        """
+        more = count.unexplained()
+        hidden = {key: known.hidden.get(key, 0 if key in silent else self._hidden.get(key, 0)) for key in more}
+        return {key for key in more if more[key] > hidden[key]}
 
     def _keepable(self, places: list[ReferenceHolder]) -> list[ReferenceHolder]:
         """Return the places that can be kept: those in containers of modules, and those that keep nothing alive."""
@@ -238,6 +278,12 @@ class Rebinding:
             return False
         known = self._known.get(name)
         return known is None or known.module is not module or known.names != len(_names(module))
+
+
+def _new_places(search: HeapSearch, known: Iterable[ReferenceHolder]) -> list[ReferenceHolder]:
+    """Return each place that a search found and that is not known, once."""
+    keys = {place.key for place in known}
+    return list({place.key: place for place in search.places if place.key not in keys}.values())
 
 
 def _is_module(module: Any) -> bool:

@@ -482,3 +482,13 @@ def test_frozen_objects_are_searched(home: Path) -> None:
         stack.callback(gc.unfreeze)
         gc.freeze()
         assert record(lambda home: saving(home, of_a_mapping(table)), home) == SYNCED
+
+
+def test_what_is_frozen_is_not_searched_if_the_rest_explains_all_references(home: Path) -> None:
+    with contextlib.ExitStack() as stack:
+        record(lambda home: saving(home, os.fsync), home)  # finds what existed before
+        stack.callback(gc.unfreeze)
+        gc.freeze()
+        table = {"sync": os.fsync}
+        assert record(lambda home: saving(home, of_a_mapping(table), "b"), home)[2] == "fsync b"
+        assert gc.get_freeze_count()
