@@ -21,7 +21,7 @@ from pytest_wfstate.engine.driver import Driver
 from pytest_wfstate.labs.race import Race
 from pytest_wfstate.oracle import Entry, Forgotten, Outcome, Returned
 from pytest_wfstate.oracle.model import ReferenceModel, ReferenceState
-from pytest_wfstate.suites import Contract, Ids, Operation, RaceRole, Suite, exactly, race_roles_of, script
+from pytest_wfstate.suites import Contract, Ids, Operation, RaceRole, Scenario, Suite, exactly, race_roles_of, script
 from pytest_wfstate.suites.clauses import clauses
 from tests.unit.suites.only import only
 from tests.unit.suites.shelves import CLEAR, GET, PUT, FileShelf, Shelf, ShelfSuite, contract, of_key
@@ -353,7 +353,8 @@ SPECIALS = {
     "falsy": [PUT("a", [math.inf])],
     "large": [PUT("a", "x" * 10_000)],
 }
-VALUE_CLAUSES = ("test_values_unicode", "test_values_falsy", "test_values_large", "test_random_calls")
+NUL_AND_HAT = [Scenario([PUT("a", "nul\0")]), Scenario([PUT("a", "hat")], before=[PUT("b", "coat")])]
+VALUE_CLAUSES = ("test_kill_put", "test_values_unicode", "test_values_falsy", "test_values_large", "test_random_calls")
 
 
 class SpecialSuite(ShelfSuite):
@@ -361,6 +362,7 @@ class SpecialSuite(ShelfSuite):
         dataclasses.replace(PUT, arguments=lambda ids: st.tuples(st.sampled_from(ids), st.sampled_from(["\0", "hat"])))
     )
     values: ClassVar = SPECIALS
+    scenarios: ClassVar = {"put": NUL_AND_HAT}
 
 
 def takes(value: Any) -> bool:
@@ -371,6 +373,7 @@ def takes(value: Any) -> bool:
 class TestUndeclaredValues(SpecialSuite):
     store = NoSpecials
     known_failures: ClassVar = {
+        "shelf.kill.put": "NOT_MEASURED: no NUL",
         "shelf.values.unicode": "no NUL",
         "shelf.values.falsy": "no infinity",
         "shelf.random.calls": "no NUL",
