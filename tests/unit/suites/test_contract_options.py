@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import json
 import math
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
@@ -21,7 +20,16 @@ from pytest_wfstate.engine.driver import Driver
 from pytest_wfstate.labs.race import Race
 from pytest_wfstate.oracle import Entry, Forgotten, Outcome, Returned
 from pytest_wfstate.oracle.model import ReferenceModel, ReferenceState
-from pytest_wfstate.suites import Contract, Ids, Operation, RaceRole, Scenario, Suite, exactly, race_roles_of, script
+from pytest_wfstate.suites import (
+    Contract,
+    Ids,
+    Operation,
+    RaceRole,
+    Suite,
+    exactly,
+    race_roles_of,
+    script,
+)
 from pytest_wfstate.suites.clauses import clauses
 from tests.unit.suites.only import only
 from tests.unit.suites.shelves import CLEAR, GET, PUT, FileShelf, Shelf, ShelfSuite, contract, of_key
@@ -329,72 +337,6 @@ def test_a_comparison_that_is_never_true_is_not_taken_for_state_shared_with_copi
     never = contract(same=lambda *_: False)
     assert step_of(never, GET("a"), Returned(None)) == []
     assert len(step_of(never, PUT("a", math.nan), Forgotten())) == 1
-
-
-# accepts_value
-
-
-class NoSpecials(FileShelf):
-    """Keeps neither a NUL nor what JSON has no number for."""
-
-    def put(self, key: str, thing: Any) -> None:
-        if "\\u0000" in json.dumps(thing, allow_nan=False):
-            raise ValueError("there is a NUL in it")
-        super().put(key, thing)
-
-
-class LosesSpecials(FileShelf):
-    def put(self, key: str, thing: Any) -> None:
-        super().put(key, thing.replace("\0", "").replace("é", "e") if isinstance(thing, str) else thing)
-
-
-SPECIALS = {
-    "unicode": [PUT("a", "nul\0"), PUT("a", {"deep": ["é\0"]}), PUT("a", "é")],
-    "falsy": [PUT("a", [math.inf])],
-    "large": [PUT("a", "x" * 10_000)],
-}
-NUL_AND_HAT = [Scenario([PUT("a", "nul\0")]), Scenario([PUT("a", "hat")], before=[PUT("b", "coat")])]
-VALUE_CLAUSES = ("test_kill_put", "test_values_unicode", "test_values_falsy", "test_values_large", "test_random_calls")
-
-
-class SpecialSuite(ShelfSuite):
-    contract = contract(
-        dataclasses.replace(PUT, arguments=lambda ids: st.tuples(st.sampled_from(ids), st.sampled_from(["\0", "hat"])))
-    )
-    values: ClassVar = SPECIALS
-    scenarios: ClassVar = {"put": NUL_AND_HAT}
-
-
-def takes(value: Any) -> bool:
-    return not (isinstance(value, str) and "\0" in value) and value not in (math.inf, -math.inf)
-
-
-@only(*VALUE_CLAUSES)
-class TestUndeclaredValues(SpecialSuite):
-    store = NoSpecials
-    known_failures: ClassVar = {
-        "shelf.kill.put": "NOT_MEASURED: no NUL",
-        "shelf.values.unicode": "no NUL",
-        "shelf.values.falsy": "no infinity",
-        "shelf.random.calls": "no NUL",
-    }
-
-
-@only(*VALUE_CLAUSES)
-class TestDeclaredValues(SpecialSuite):
-    store = NoSpecials
-
-    def accepts_value(self, value: Any) -> bool | None:
-        return takes(value)
-
-
-@only(*VALUE_CLAUSES)
-class TestOtherValuesAreStillAsked(SpecialSuite):
-    store = LosesSpecials
-    known_failures: ClassVar = {"shelf.values.unicode": "é is e"}
-
-    def accepts_value(self, value: Any) -> bool | None:
-        return takes(value)
 
 
 # Race roles and storms
