@@ -12,10 +12,7 @@ from typing import Any, ClassVar
 from hypothesis import strategies as st
 
 from pytest_wfstate import ResumePoint
-from pytest_wfstate.suites import (
-    ResumeSuite,
-    Scenario,
-)
+from pytest_wfstate.suites import ResumeSuite, Scenario
 from tests.unit.suites.only import only
 from tests.unit.suites.shelves import PUT, FileShelf, ShelfSuite, contract
 
