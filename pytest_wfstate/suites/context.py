@@ -8,7 +8,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import pytest
 
@@ -61,6 +61,7 @@ class NotOpened(pytest.fail.Exception):  # type: ignore[name-defined, misc]
     """The store cannot be opened, as another test of the class has shown."""
 
 
+T = TypeVar("T")
 NAMES, ASYNC_NAMES = "names", "async names"
 """By which a suite calls the methods of a store, if its contract has both."""
 _USUAL = re.compile(r"[a-z0-9-]{1,32}")
@@ -311,6 +312,17 @@ class ClauseContext:
         """Whether a store that takes what its suite declares does with a step what the reference does."""
         of_ids = all(self.suite.accepts(id_) in (None, self._is_id(id_)) for id_ in self._unusual_ids(step))
         return of_ids and self._value_not_taken(step) is None
+
+    def taken(self, items: Sequence[T], steps: Callable[[T], Iterable[Step]]) -> list[T]:
+        """Leave out items with steps that a store does not do as the reference does, as its suite declares.
+
+        Skips the test if they are all.
+        """
+        taken = [item for item in items if all(map(self.accepts, steps(item)))]
+        if items and not taken:
+            step = next(step for step in steps(items[0]) if not self.accepts(step))
+            pytest.skip(f"{NOT_SUPPORTED}: {self._value_not_taken(step) or 'the store does not take the id'}")
+        return taken
 
     def _accepted(self, steps: Sequence[Step | Later]) -> list[Step | Later]:
         """Leave out steps that a store does not do as the reference does, as its suite declares.

@@ -52,7 +52,8 @@ def scenarios_of(context: ClauseContext, name: str, fault: str) -> list[Scenario
 
     Where the method saves, and the store does not replace records, there is one in which nothing is replaced.
     """
-    scenarios = [scenario for scenario in context.suite.scenarios[name] if fault in scenario.faults]
+    of_fault = [scenario for scenario in context.suite.scenarios[name] if fault in scenario.faults]
+    scenarios = context.taken(of_fault, lambda scenario: [*scenario.calls, *scenario.before])
     saves = any(context.model.may_refuse(call) for scenario in scenarios for call in scenario.calls)
     write = context.contract.write
     return [*scenarios, *([Scenario([write("a", 1)], before=[write("b", 1)])] if saves else [])]

@@ -107,7 +107,8 @@ def _storm(self: Suite) -> None:
 
 def _race(context: ClauseContext, cases: Sequence[RaceCase], *, crash: bool = False) -> None:
     lab = context.race_lab
-    chosen = cases[:1] if context.medium == "memory" and context.profile == "quick" else cases
+    taken = context.taken(cases, lambda case: [*case.before, *itertools.chain(*case.workers)])
+    chosen = taken[:1] if context.medium == "memory" and context.profile == "quick" else taken
     judge = Judge(context.model)
     runs = [RaceRun(context, judge, case, lab.ack) for case in chosen]
     lab.divide(len(runs))

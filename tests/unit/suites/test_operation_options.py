@@ -280,6 +280,47 @@ class TestOnlyTheOperationMayRaise(ShelfSuite):
     known_failures: ClassVar = {"shelf.save.load": "get may not be busy"}
 
 
+class BusyInMemory(Shelf):
+    """Is busy at every second put; the others lose what was there before."""
+
+    def __init__(self, *, loses: bool) -> None:
+        super().__init__()
+        self.loses = loses
+        self.puts = 0
+
+    def put(self, key: str, thing: Any) -> None:
+        self.puts += 1
+        if self.puts % 2:
+            if self.loses:
+                self.things.pop(key, None)
+            raise Busy(key)
+        super().put(key, thing)
+
+
+class BusySuite(Suite):
+    contract = MAY_BE_BUSY
+    medium = "memory"
+    loses: ClassVar = False
+
+    @pytest.fixture(autouse=True)
+    def _stores(self) -> None:
+        self.stores: dict[Path, BusyInMemory] = {}
+
+    def open(self, home: Path) -> BusyInMemory:
+        return self.stores.setdefault(home, BusyInMemory(loses=self.loses))
+
+
+@only("test_race_storm", "test_race_put_put", "test_race_get", "test_random_calls")
+class TestMayRaiseInRaces(BusySuite):
+    pass
+
+
+@only("test_race_storm", "test_random_calls")
+class TestRaisesInRacesAndHasAnEffect(BusySuite):
+    loses = True
+    known_failures: ClassVar = {"shelf.race.storm": "a refused put removes", "shelf.random.calls": "the same"}
+
+
 def test_a_hang_is_not_a_timeout_that_a_call_may_raise() -> None:
     operation = dataclasses.replace(GET, may_raise=(TimeoutError,))
     with contextlib.closing(Driver(timeout=0.05, operations=[operation])) as driver, pytest.raises(StoreTimeout):
