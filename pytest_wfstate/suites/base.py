@@ -212,7 +212,14 @@ class Suite:
         context, failures = self.context, list[Exception]()
         for operation in operations_with_values(self.contract):
             with context.leaving_out():
-                failures += play_values(self.contract, operation, context.play, context.profile, shrinks=self.explains)
+                failures += play_values(
+                    self.contract,
+                    operation,
+                    context.play,
+                    context.profile,
+                    accepts=context.accepts,
+                    shrinks=self.explains,
+                )
         context.fail(failures)
         context.report("bounded_to", [f"{EXAMPLES[context.profile]:,} random records"])
 
