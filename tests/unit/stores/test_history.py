@@ -72,7 +72,9 @@ def test_appending_nothing_changes_nothing(store: HistoryStore) -> None:
     assert store.read("chat-1") == []
 
 
-@pytest.mark.parametrize("bad", [math.nan, {1: 2}, object(), "\ud800"], ids=["nan", "a number as key", "object", "surrogate"])
+@pytest.mark.parametrize(
+    "bad", [math.nan, {1: 2}, object(), "\ud800"], ids=["nan", "a number as key", "object", "surrogate"]
+)
 def test_of_items_one_of_which_cannot_be_stored_none_is(store: HistoryStore, bad: Any) -> None:
     with pytest.raises(ValueError, match=r"."):
         store.append("chat-1", ["good", bad])
