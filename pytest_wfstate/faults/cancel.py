@@ -191,7 +191,9 @@ class Cancellation:
 
     def hold(self, watched: _Watched) -> Any:
         """Return what a task has to wait for before it goes on, if it has to: the call itself has not."""
-        if not self._holding or self._root is None or watched is self._watched.get(self._root):
+        if not self._holding or watched.name in self._lasting:
+            return None
+        if self._root is None or watched is self._watched.get(self._root):
             return None
         held = asyncio.get_running_loop().create_future()
         held._asyncio_future_blocking = True  # as `await` does
