@@ -25,7 +25,7 @@ T = TypeVar("T")
 
 _TURNS = 50
 """How often the event loop turns before what is held goes on: the cancelled call, or a later one, may wait for it."""
-_SECONDS = 0.3
+_SECONDS = 0.1
 """The same for a call for which a thread works, or a server."""
 
 
@@ -100,6 +100,10 @@ class Cancellation:
         finally:
             self._loop.set_task_factory(self._factory)
         return task.result()
+
+    def stop(self) -> None:
+        """Cancel nothing any more."""
+        self._nth = 0
 
     async def after(self, awaitable: Awaitable[T]) -> T:
         """Await something that comes after the call, and may have to wait for what that has left behind."""
@@ -187,7 +191,9 @@ class Cancellation:
 
     def hold(self, watched: _Watched) -> Any:
         """Return what a task has to wait for before it goes on, if it has to: the call itself has not."""
-        if not self._holding or self._root is None or watched is self._watched.get(self._root):
+        if not self._holding or watched.name in self._lasting:
+            return None
+        if self._root is None or watched is self._watched.get(self._root):
             return None
         held = asyncio.get_running_loop().create_future()
         held._asyncio_future_blocking = True  # as `await` does

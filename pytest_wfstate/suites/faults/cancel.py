@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import dataclasses
+import itertools
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -69,7 +70,6 @@ class CancelRun(CrashRun):
 
     def __init__(self, context: ClauseContext, scenario: Scenario) -> None:
         super().__init__(context, scenario, ack=lambda _: None)
-        self._moments = 0
         self._lasting: set[str] = set()
 
     def rehearse(self) -> None:
@@ -79,9 +79,9 @@ class CancelRun(CrashRun):
             _skip()
         super().rehearse()
         with self._running(0) as run:
-            self._lasting, self._moments = run.cancellation.left, run.cancellation.moments
-        is_async.update((name, is_async.get(name, False) or self._moments > 0) for name in names)
-        if not self._moments:
+            self._lasting, moments = run.cancellation.left, run.cancellation.moments
+        is_async.update((name, is_async.get(name, False) or moments > 0) for name in names)
+        if not moments:
             _skip()
 
     def cancel_at_each_moment(self) -> None:
@@ -90,8 +90,10 @@ class CancelRun(CrashRun):
         Raises:
             Violation: the reference does not explain what the store did.
         """
-        for nth in range(1, self._moments + 1):
+        for nth in itertools.count(1):
             with self._running(nth) as run:
+                if not run.cancellation.struck:
+                    return
                 closes_differently = bool(run.cancellation.left) and _has_close(self._context, run.handles)
                 self._use(run)
             if closes_differently:
@@ -112,10 +114,11 @@ class CancelRun(CrashRun):
                     self._call(handles, cancellation, script, number, call)
                     if cancellation.struck:
                         break
+                cancellation.stop()
                 yield Cancelled(call, cancellation, handles, script)
                 handles.restart()
                 driver.run(cancellation.settle, _LEFT_BEHIND)
-        except Exception as error:
+        except (Exception, asyncio.CancelledError) as error:
             if not cancellation.struck or isinstance(error, AdapterError | CannotCompare):
                 raise
             what = f"{call_in_words(call)} was cancelled {cancellation.struck}."

@@ -84,6 +84,30 @@ class TestCrashes:
         timeline.call("reopened", RECOVER(), Returned(1))
 
 
+class TestCancelledCalls:
+    def test_a_call_takes_effect_late_or_never(self, timeline: Timeline) -> None:
+        timeline.cancel("store", save("a"), "was cancelled")
+        timeline.call("store", LOAD("a"), DONE)
+        timeline.call("second", LOAD("a"), A)
+        timeline.call("store", LOAD("a"), A)
+
+    def test_a_call_takes_effect_once(self, timeline: Timeline) -> None:
+        timeline.call("store", save("a"), DONE)
+        timeline.cancel("store", REMOVE("a"), "was cancelled")
+        timeline.call("second", LOAD("a"), DONE)
+        timeline.call("second", save("a"), DONE)
+        with pytest.raises(Violation, match=r"store\.remove\('a'\) was cancelled\n.*\nsecond\.load\('a'\) -> None"):
+            timeline.call("second", LOAD("a"), DONE)
+
+    def test_a_call_takes_effect_before_the_store_is_closed(self, timeline: Timeline) -> None:
+        timeline.cancel("store", save("a"), "was cancelled")
+        timeline.settled()
+        timeline.restart()
+        timeline.call("store", LOAD("a"), DONE)
+        with pytest.raises(Violation, match="expected: None"):
+            timeline.call("store", LOAD("a"), A)
+
+
 def history(seed: int, length: int, *, whole: bool) -> list[Entry]:
     """Let four clients call one memory store, one call at a time, each call somewhere in its interval."""
     chance, store = random.Random(seed), MemoryPausedStore()

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import collections
 import contextlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, ClassVar
 
 import pytest
+from hypothesis import strategies as st
 
-from pytest_wfstate.suites import ResumeSuite
+from pytest_wfstate.suites import Contract, Operation, ResumeSuite, Scenario, Suite
 from pytest_wfstate.zoo.correct_stores import CORRECT_STORES
 from pytest_wfstate.zoo.shared_bugs.cancel import Awaited
 from tests.unit.suites.only import only
@@ -185,3 +187,76 @@ class MixedErrors(Resume):
 @only(SAVE, DELETE)
 class TestMixedErrors(InSuite):
     store = MixedErrors
+
+
+# A contract of a user's own, in memory
+
+
+class Counts:
+    """The reference."""
+
+    def __init__(self) -> None:
+        self.counts: dict[str, int] = {}
+
+    def add(self, name: str, number: int) -> None:
+        self.counts[name] = self.counts.get(name, 0) + number
+
+    def total(self, name: str) -> int:
+        return self.counts.get(name, 0)
+
+
+def _names(ids: Sequence[str]) -> Any:
+    return st.tuples(st.sampled_from(ids))
+
+
+ADD = Operation("add", lambda ids: st.tuples(st.sampled_from(ids), st.integers(1, 9)), mutates=True, positional=2)
+TOTAL = Operation("total", _names)
+COUNTS = Contract(
+    "counts", [ADD, TOTAL], lambda _: Counts(), write=ADD, reads=lambda ids: [TOTAL(name) for name in ids]
+)
+
+
+class CountSuite(Suite):
+    contract = COUNTS
+    medium = "memory"
+    scenarios: ClassVar = {"add": [Scenario([ADD("a", 1), ADD("a", 2)], before=[ADD("b", 1)])]}
+    store: ClassVar[type[Any]]
+
+    @pytest.fixture(autouse=True)
+    def _keep(self) -> Iterator[None]:
+        self.kept: dict[Path, dict[str, int]] = collections.defaultdict(dict)
+        yield
+        del self.kept
+
+    def open(self, home: Path) -> Any:
+        return self.store(self.kept[home])
+
+
+class AddsAtOnce:
+    def __init__(self, counts: dict[str, int]) -> None:
+        self.counts = counts
+
+    async def add(self, name: str, number: int) -> None:
+        await asyncio.sleep(0)
+        self.counts[name] = self.counts.get(name, 0) + number
+        await asyncio.sleep(0)
+
+    async def total(self, name: str) -> int:
+        return self.counts.get(name, 0)
+
+
+@only("test_cancel_add")
+class TestAddsAtOnce(CountSuite):
+    store = AddsAtOnce
+
+
+class AddsOneByOne(AddsAtOnce):
+    async def add(self, name: str, number: int) -> None:
+        for _ in range(number):
+            await super().add(name, 1)
+
+
+@only("test_cancel_add")
+class TestAddsOneByOne(CountSuite):
+    store = AddsOneByOne
+    known_failures: ClassVar = {"counts.cancel.add": "1 of 2 was added"}
