@@ -250,7 +250,16 @@ class FalsyIsNone(JsonQueue):
         return super().checked_value(value) or None
 
 
-@known_bad("queue", "save.load")
+@known_bad(
+    "queue",
+    "save.load save.survives-restart values.falsy values.unicode values.large ids.any-text",
+    "ids.never-collide aliasing.saved aliasing.loaded take.hides retry.waits recover.waits",
+    "recover.nothing put.again put.taken put.after-done put.any-json put.exact-numbers",
+    "put.refused take.many take.counts take.elsewhere done.after-restart done.others",
+    "retry.keeps-place recover.keeps-place recover.all ids.refused done.token-lost",
+    "done.token-once retry.token-lost retry.token-once token.others token.refused",
+    "recover.older-than recover.older-than-limit recover.bad-age",
+)
 class ListsWithoutValues(JsonQueue):
     """The list leaves out the values, to be short. Whoever looks for an order in it finds none."""
 
