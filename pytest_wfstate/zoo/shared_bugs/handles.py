@@ -86,7 +86,7 @@ class IndexInMemory(JsonFiles):
     effects="handles.see-each-other mark.seen-at-once mark.after-delete delete.seen-at-once mark.sets-time race.load",
     history="handles.see-each-other pop.elsewhere clear.elsewhere race.read append.after-clear",
     queue="take.elsewhere race.list done.token-lost retry.token-lost",
-    lock="held.elsewhere race.held release.frees release.once release.any-handle acquire.expired",
+    lock="held.elsewhere release.frees release.once release.any-handle acquire.expired",
 )
 class NeverLooksAgain(JsonFiles):
     """A handle reads a file once and trusts its copy until it changes the file itself.
