@@ -12,7 +12,7 @@ from pytest_wfstate.zoo.base import known_bad
 from pytest_wfstate.zoo.correct_generic_stores import JsonLock
 
 
-@known_bad("lock", "acquire.held")
+@known_bad("lock", "acquire.held kill.acquire power.acquire")
 class ItsOwnAgain(JsonLock):
     """A handle that holds a lock acquires it again, as if it were reentrant. Two of its threads are let in."""
 
@@ -80,7 +80,7 @@ class HeldUntilItExpires(JsonLock):
     "lock",
     "token.grows token.grows-after-restart release.frees release.once release.any-handle",
     "held.elsewhere renew.free acquire.expired release.late release.expired renew.extends",
-    "renew.expired renew.late",
+    "renew.expired renew.late race.acquire-renew race.acquire-release",
 )
 class HashedTokens(JsonLock):
     """Tokens are hashes. What receives two of them cannot tell which worker is late."""
@@ -100,7 +100,7 @@ class TokensAsText(JsonLock):
 @known_bad(
     "lock",
     "token.grows token.grows-after-restart release.frees release.once release.any-handle",
-    "held.elsewhere renew.free",
+    "held.elsewhere renew.free race.acquire-renew race.acquire-release",
 )
 class TokensStartAgain(JsonLock):
     """The record of a lock is deleted when it is released. The next holder has the same token."""
@@ -122,7 +122,12 @@ class TokensCountInMemory(JsonLock):
         return self._last
 
 
-@known_bad("lock", "release.once token.wrong release.late release.expired")
+@known_bad(
+    "lock",
+    "release.once token.wrong release.late release.expired race.acquire-release",
+    "race.renew-renew race.renew-release race.release-release kill.release power.release",
+    "race.acquire-renew",
+)
 class ReleasedByName(JsonLock):
     """A release does not compare tokens. A worker that comes late frees the lock of another."""
 
@@ -130,7 +135,11 @@ class ReleasedByName(JsonLock):
         return self.is_held(lock)
 
 
-@known_bad("lock", "token.wrong renew.late renew.free")
+@known_bad(
+    "lock",
+    "token.wrong renew.late renew.free kill.renew power.renew race.acquire-renew",
+    "race.renew-renew race.renew-release",
+)
 class RenewedByName(JsonLock):
     """A renewal does not compare tokens. A worker that lost its lock believes that it still has it."""
 
@@ -149,7 +158,8 @@ class GreaterWillDo(JsonLock):
 @known_bad(
     "lock",
     "release.any-handle acquire.survives-restart token.grows-after-restart held.elsewhere",
-    "renew.holds renew.free token.wrong acquire.bad-time release.late",
+    "renew.holds renew.free token.wrong acquire.bad-time release.late kill.acquire",
+    "power.acquire kill.release power.release",
 )
 class OnlyItsOwnHandle(JsonLock):
     """Only the handle that acquired a lock can release it. A worker that hands its work on leaves the lock behind."""
