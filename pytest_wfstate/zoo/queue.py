@@ -86,7 +86,8 @@ class TakesItsOwnAgain(JsonQueue):
 @known_bad(
     "queue",
     "done.ends token.new size.waiting put.after-done take.elsewhere done.after-restart",
-    "done.others done.token-once retry.token-lost",
+    "done.others done.token-once retry.token-lost kill.retry power.retry kill.takeover",
+    "power.takeover race.done-recover",
 )
 class DoneWaitsAgain(JsonQueue):
     """An item that is done only loses its token. It is taken again, and the customer is charged twice."""
@@ -199,7 +200,7 @@ class PutReplaces(JsonQueue):
                 entry["value"] = self.checked_value(value)
 
 
-@known_bad("queue", "put.taken")
+@known_bad("queue", "put.taken race.put-take race.put-done")
 class PutLooksAtWaitingOnly(JsonQueue):
     """Putting an id that is taken adds it a second time. A retry after a timeout is work done twice."""
 
@@ -287,7 +288,11 @@ class KeepsTheCallersValue(JsonQueue):
         return items
 
 
-@known_bad("queue", "done.token-lost done.token-once retry.token-lost retry.token-once token.others")
+@known_bad(
+    "queue",
+    "done.token-lost done.token-once retry.token-lost retry.token-once token.others kill.done",
+    "power.done kill.retry power.retry race.take-done race.done-done race.done-recover",
+)
 class IdsAreEnough(JsonQueue):
     """Tokens are not compared. A worker that was taken for dead ends the work of the one that took over."""
 
@@ -296,7 +301,7 @@ class IdsAreEnough(JsonQueue):
         return entry if token and entry and entry["token"] else None
 
 
-@known_bad("queue", "token.new")
+@known_bad("queue", "token.new power.retry kill.takeover power.takeover")
 class TokenOfTheItem(JsonQueue):
     """An item has one token for all its takes. A worker that was taken for dead has the one of its successor."""
 
@@ -304,7 +309,7 @@ class TokenOfTheItem(JsonQueue):
         return f"token-{entry['id']}"
 
 
-@known_bad("queue", "token.others")
+@known_bad("queue", "token.others race.take-done race.done-done")
 class AnyTokenWillDo(JsonQueue):
     """A token ends whatever item is named with it. A mix-up in a worker ends the work of another."""
 
@@ -313,7 +318,11 @@ class AnyTokenWillDo(JsonQueue):
         return entry if entry and entry["token"] and token in {each["token"] for each in entries} else None
 
 
-@known_bad("queue", "done.after-restart put.taken take.elsewhere retry.token-lost token.new")
+@known_bad(
+    "queue",
+    "done.after-restart put.taken take.elsewhere retry.token-lost token.new power.done",
+    "kill.retry power.retry kill.takeover power.takeover kill.done",
+)
 class OnlyItsOwnHandle(JsonQueue):
     """Only the handle that took an item can end it. A worker that was restarted has to do the work again."""
 

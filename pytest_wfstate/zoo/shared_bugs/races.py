@@ -185,7 +185,7 @@ class ListsItsRuns(JsonFiles):
     runs="race.first-use",
     snapshots="race.first-use",
     history="race.first-use race.append-append race.read",
-    queue="race.first-use",
+    queue="race.first-use race.put-put race.list",
     lock="race.first-use race.acquire-acquire race.acquire-renew race.renew-renew "
     "race.acquire-release race.renew-release race.release-release race.held",
 )
