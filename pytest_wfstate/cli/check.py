@@ -137,7 +137,8 @@ def _source(target: str, suite: str, contract: str | None) -> SuiteSource:
     if name not in shipped():
         raise Unusable(
             f"there is no store {name!r}. A name is CONTRACT.BACKEND, such as paused.file (contracts: "
-            f"{', '.join(SUITES)}; backends: {', '.join(BACKENDS)}). "
+            f"{', '.join(SUITES)}; backends: {', '.join(BACKENDS)}, and of {', '.join(GENERIC)} only "
+            f"{', '.join(name for name, backend in BACKENDS.items() if backend.keeps_all)}). "
             "For a store of your own, give package.module:factory --contract CONTRACT."
         )
     own, backend = name.split(".")

@@ -15,7 +15,12 @@ from pytest_wfstate.zoo.base import known_bad
 from pytest_wfstate.zoo.correct_generic_stores import JsonQueue
 
 
-@known_bad("queue", "take.oldest")
+@known_bad(
+    "queue",
+    "take.oldest take.hides size.waiting put.again put.any-json put.refused take.many",
+    "done.after-restart done.others retry.keeps-place recover.keeps-place recover.all",
+    "token.others recover.older-than",
+)
 class NewestFirst(JsonQueue):
     """The newest item is taken first, as from a stack. While there is new work, the oldest never gets done."""
 
@@ -23,7 +28,7 @@ class NewestFirst(JsonQueue):
         return waiting[-1] if waiting else None
 
 
-@known_bad("queue", "take.many")
+@known_bad("queue", "take.many take.oldest put.any-json done.others")
 class SortedById(JsonQueue):
     """The item with the lowest id is taken first, because ids are numbers. `item 10` comes before `item 9`."""
 
@@ -31,7 +36,7 @@ class SortedById(JsonQueue):
         return min(waiting, key=lambda entry: entry["id"], default=None)
 
 
-@known_bad("queue", "take.empty")
+@known_bad("queue", "take.empty take.oldest done.ends put.again put.taken take.one-winner take.elsewhere")
 class TakeWantsAnItem(JsonQueue):
     """Taking from an empty queue raises an error. A worker without work crashes, and is restarted again and again."""
 
@@ -39,7 +44,14 @@ class TakeWantsAnItem(JsonQueue):
         return waiting[0]
 
 
-@known_bad("queue", "take.hides take.one-winner")
+@known_bad(
+    "queue",
+    "take.hides take.one-winner take.oldest take.empty recover.waits size.waiting put.again",
+    "put.taken put.any-json put.refused take.many take.elsewhere done.after-restart",
+    "done.others retry.keeps-place recover.keeps-place recover.all ids.refused",
+    "done.token-lost done.token-once retry.token-lost retry.token-once token.others",
+    "token.refused recover.older-than recover.age-of-last-take recover.bad-age",
+)
 class TakenStillWaits(JsonQueue):
     """A taken item waits until it is done, so that nothing is lost if its worker dies. Each worker takes the same."""
 
@@ -47,7 +59,12 @@ class TakenStillWaits(JsonQueue):
         return entries
 
 
-@known_bad("queue", "take.one-winner")
+@known_bad(
+    "queue",
+    "take.one-winner take.oldest take.empty put.again put.taken put.any-json put.refused",
+    "take.many done.after-restart done.others retry.keeps-place recover.keeps-place",
+    "recover.all token.others recover.older-than",
+)
 class TakesItsOwnAgain(JsonQueue):
     """A handle that asks again gets the item that it took before, as if the call were a retry."""
 
@@ -66,7 +83,12 @@ class TakesItsOwnAgain(JsonQueue):
         return taken
 
 
-@known_bad("queue", "done.ends")
+@known_bad(
+    "queue",
+    "done.ends token.new size.waiting put.after-done take.elsewhere done.after-restart",
+    "done.others done.token-once retry.token-lost kill.retry power.retry kill.takeover",
+    "power.takeover race.done-recover",
+)
 class DoneWaitsAgain(JsonQueue):
     """An item that is done only loses its token. It is taken again, and the customer is charged twice."""
 
@@ -74,7 +96,11 @@ class DoneWaitsAgain(JsonQueue):
         self.put_back(entries, entry)
 
 
-@known_bad("queue", "retry.waits")
+@known_bad(
+    "queue",
+    "retry.waits put.taken take.counts take.elsewhere done.after-restart done.others",
+    "retry.keeps-place retry.token-once token.new",
+)
 class RetryIsDone(JsonQueue):
     """An item that is to be retried is removed, as if its worker would put it again. The failed work is lost."""
 
@@ -82,7 +108,7 @@ class RetryIsDone(JsonQueue):
         return self.done(item_id, token)
 
 
-@known_bad("queue", "retry.keeps-place recover.keeps-place")
+@known_bad("queue", "retry.keeps-place recover.keeps-place done.others recover.all ids.refused")
 class BackToTheEnd(JsonQueue):
     """An item that waits again goes to the end of the queue. After a restart, work is done in another order."""
 
@@ -92,7 +118,13 @@ class BackToTheEnd(JsonQueue):
         entries.append(entry)
 
 
-@known_bad("queue", "recover.waits")
+@known_bad(
+    "queue",
+    "recover.waits take.counts take.elsewhere done.others recover.keeps-place recover.all",
+    "ids.refused done.token-lost done.token-once retry.token-lost retry.token-once",
+    "token.others token.refused token.new recover.older-than recover.older-than-limit",
+    "recover.age-of-last-take recover.bad-age",
+)
 class RecoversNothing(JsonQueue):
     """Recovery only counts what is taken. The items of a worker that died are never done."""
 
@@ -101,7 +133,7 @@ class RecoversNothing(JsonQueue):
         return sum(1 for entry in self.all() if entry["token"] and self.is_old(entry, age))
 
 
-@known_bad("queue", "recover.all")
+@known_bad("queue", "recover.all recover.keeps-place token.others")
 class RecoversOne(JsonQueue):
     """Recovery stops at the first item that it finds. A worker that died with two items leaves one behind."""
 
@@ -114,7 +146,11 @@ class RecoversOne(JsonQueue):
         return len(old)
 
 
-@known_bad("queue", "recover.nothing")
+@known_bad(
+    "queue",
+    "recover.nothing done.after-restart done.others recover.keeps-place recover.all",
+    "ids.refused done.token-lost recover.older-than",
+)
 class CountsAllThatWait(JsonQueue):
     """Recovery returns how many items wait afterwards. A dashboard reports dead workers where there are none."""
 
@@ -123,7 +159,14 @@ class CountsAllThatWait(JsonQueue):
         return self.size()
 
 
-@known_bad("queue", "take.counts")
+@known_bad(
+    "queue",
+    "take.counts retry.waits recover.waits put.taken take.elsewhere done.after-restart",
+    "done.others retry.keeps-place recover.keeps-place recover.all ids.refused",
+    "done.token-lost done.token-once retry.token-lost retry.token-once token.others",
+    "token.refused token.new recover.older-than recover.older-than-limit",
+    "recover.age-of-last-take recover.bad-age",
+)
 class AttemptsStartAgain(JsonQueue):
     """An item that waits again counts from 0. One that fails each time is tried for ever."""
 
@@ -132,7 +175,12 @@ class AttemptsStartAgain(JsonQueue):
         entry["attempts"] = 0
 
 
-@known_bad("queue", "size.waiting")
+@known_bad(
+    "queue",
+    "size.waiting take.hides recover.waits put.taken take.elsewhere done.others ids.refused",
+    "done.token-lost done.token-once retry.token-lost retry.token-once token.others",
+    "token.refused recover.older-than recover.age-of-last-take recover.bad-age",
+)
 class SizeCountsAll(JsonQueue):
     """The size counts taken items too. A worker that waits for an empty queue waits for itself."""
 
@@ -140,7 +188,7 @@ class SizeCountsAll(JsonQueue):
         return len(self.all())
 
 
-@known_bad("queue", "put.again")
+@known_bad("queue", "put.again save.survives-restart")
 class PutReplaces(JsonQueue):
     """Putting an id that waits replaces its value. Of two orders with the same id, the second is done for the first."""
 
@@ -152,7 +200,7 @@ class PutReplaces(JsonQueue):
                 entry["value"] = self.checked_value(value)
 
 
-@known_bad("queue", "put.taken")
+@known_bad("queue", "put.taken race.put-take race.put-done")
 class PutLooksAtWaitingOnly(JsonQueue):
     """Putting an id that is taken adds it a second time. A retry after a timeout is work done twice."""
 
@@ -167,7 +215,7 @@ class PutLooksAtWaitingOnly(JsonQueue):
                 entries.append({"id": item_id, "value": value, "attempts": 0, "token": None, "at": None})
 
 
-@known_bad("queue", "put.after-done")
+@known_bad("queue", "put.after-done take.elsewhere done.token-once token.new")
 class DoneForGood(JsonQueue):
     """Ids of items that are done are remembered, so that none is done twice. A daily job runs once."""
 
@@ -186,7 +234,7 @@ class PutsUnchecked(JsonQueue):
         return value
 
 
-@known_bad("queue", "put.any-json")
+@known_bad("queue", "put.any-json values.falsy")
 class ValuesAreObjects(JsonQueue):
     """A value that is not an object is stored as text, because all were at first. A number comes back as text."""
 
@@ -201,6 +249,23 @@ class FalsyIsNone(JsonQueue):
 
     def checked_value(self, value: Any) -> Any:
         return super().checked_value(value) or None
+
+
+@known_bad(
+    "queue",
+    "save.load save.survives-restart values.falsy values.unicode values.large ids.any-text",
+    "ids.never-collide aliasing.saved aliasing.loaded take.hides retry.waits recover.waits",
+    "recover.nothing put.again put.taken put.after-done put.any-json put.exact-numbers",
+    "put.refused take.many take.counts take.elsewhere done.after-restart done.others",
+    "retry.keeps-place recover.keeps-place recover.all ids.refused done.token-lost",
+    "done.token-once retry.token-lost retry.token-once token.others token.refused",
+    "recover.older-than recover.older-than-limit recover.bad-age",
+)
+class ListsWithoutValues(JsonQueue):
+    """The list leaves out the values, to be short. Whoever looks for an order in it finds none."""
+
+    def list(self) -> list[QueueItem]:
+        return [item.model_copy(update={"value": None}) for item in super().list()]
 
 
 @known_bad("queue", "aliasing.saved aliasing.loaded")
@@ -223,7 +288,11 @@ class KeepsTheCallersValue(JsonQueue):
         return items
 
 
-@known_bad("queue", "done.token-lost done.token-once retry.token-lost retry.token-once token.others")
+@known_bad(
+    "queue",
+    "done.token-lost done.token-once retry.token-lost retry.token-once token.others kill.done",
+    "power.done kill.retry power.retry race.take-done race.done-done race.done-recover",
+)
 class IdsAreEnough(JsonQueue):
     """Tokens are not compared. A worker that was taken for dead ends the work of the one that took over."""
 
@@ -232,7 +301,7 @@ class IdsAreEnough(JsonQueue):
         return entry if token and entry and entry["token"] else None
 
 
-@known_bad("queue", "token.new done.token-lost")
+@known_bad("queue", "token.new power.retry kill.takeover power.takeover")
 class TokenOfTheItem(JsonQueue):
     """An item has one token for all its takes. A worker that was taken for dead has the one of its successor."""
 
@@ -240,7 +309,7 @@ class TokenOfTheItem(JsonQueue):
         return f"token-{entry['id']}"
 
 
-@known_bad("queue", "token.others")
+@known_bad("queue", "token.others race.take-done race.done-done")
 class AnyTokenWillDo(JsonQueue):
     """A token ends whatever item is named with it. A mix-up in a worker ends the work of another."""
 
@@ -249,7 +318,11 @@ class AnyTokenWillDo(JsonQueue):
         return entry if entry and entry["token"] and token in {each["token"] for each in entries} else None
 
 
-@known_bad("queue", "done.after-restart")
+@known_bad(
+    "queue",
+    "done.after-restart put.taken take.elsewhere retry.token-lost token.new power.done",
+    "kill.retry power.retry kill.takeover power.takeover kill.done",
+)
 class OnlyItsOwnHandle(JsonQueue):
     """Only the handle that took an item can end it. A worker that was restarted has to do the work again."""
 
@@ -274,7 +347,7 @@ class DoneEndsAllThatBeginAlike(JsonQueue):
         entries[:] = [other for other in entries if not other["id"].startswith(entry["id"])]
 
 
-@known_bad("queue", "recover.older-than")
+@known_bad("queue", "recover.older-than recover.older-than-limit recover.age-of-last-take")
 class AgesAreIgnored(JsonQueue):
     """Recovery takes back whatever is taken. A second worker that starts steals the work of the first."""
 

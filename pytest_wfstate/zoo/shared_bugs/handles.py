@@ -56,7 +56,13 @@ from pytest_wfstate.zoo.correct_stores import JsonFiles
     "append.again append.any-json append.exact-numbers append.many append.elsewhere "
     "append.after-clear append.others ids.refused-by-all append.all-or-none append.a-list "
     "pop.elsewhere clear.elsewhere corrupt.heals",
-    queue="save.survives-restart",
+    queue="save.survives-restart values.falsy values.unicode values.large ids.any-text "
+    "ids.never-collide aliasing.saved aliasing.loaded take.oldest take.hides retry.waits "
+    "recover.waits put.again put.taken put.any-json put.exact-numbers put.refused take.many "
+    "take.counts take.elsewhere done.after-restart done.others retry.keeps-place "
+    "recover.keeps-place recover.all ids.refused done.token-lost done.token-once "
+    "retry.token-lost retry.token-once token.others token.refused token.new "
+    "recover.older-than recover.older-than-limit recover.bad-age",
 )
 class IndexInMemory(JsonFiles):
     """A handle finds its files through an index that it never writes.
@@ -80,8 +86,8 @@ class IndexInMemory(JsonFiles):
 @shared_bug(
     effects="handles.see-each-other mark.seen-at-once mark.after-delete delete.seen-at-once mark.sets-time race.load",
     history="handles.see-each-other pop.elsewhere clear.elsewhere race.read append.after-clear",
-    queue="handles.see-each-other take.elsewhere",
-    lock="held.elsewhere race.held",
+    queue="take.elsewhere race.list done.token-lost retry.token-lost",
+    lock="held.elsewhere release.frees release.once release.any-handle acquire.expired",
 )
 class NeverLooksAgain(JsonFiles):
     """A handle reads a file once and trusts its copy until it changes the file itself.
@@ -179,7 +185,7 @@ class DamagedIsMissing(JsonFiles):
     runs="errors.reads errors.create errors.upsert corrupt.is-loud",
     snapshots="errors.reads errors.save corrupt.is-loud",
     history="errors.reads errors.append errors.pop corrupt.is-loud",
-    queue="errors.reads corrupt.is-loud",
+    queue="errors.reads",
     lock="errors.reads corrupt.is-loud",
 )
 class UnreadableIsMissing(JsonFiles):

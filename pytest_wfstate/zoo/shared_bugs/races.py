@@ -187,8 +187,9 @@ class ListsItsRuns(JsonFiles):
     runs="race.first-use",
     snapshots="race.first-use",
     history="race.first-use race.append-append race.read",
-    queue="race.first-use",
-    lock="race.first-use",
+    queue="race.first-use race.put-put race.list",
+    lock="race.first-use race.acquire-acquire race.acquire-renew race.renew-renew "
+    "race.acquire-release race.renew-release race.release-release race.held",
 )
 class MakesItsFolder(JsonFiles):
     """A new handle makes the folder of the store unless it is there. Of two first ones, both make it, and one fails."""

@@ -35,8 +35,10 @@ from pytest_wfstate.zoo.correct_stores import JsonFiles, R
     history="load.missing random.calls save.load pop.empty clear.forgets clear.idempotent "
     "ids.never-collide append.nothing append.others append.all-or-none read.bad-limit "
     "pop.falsy pop.elsewhere clear.elsewhere corrupt.heals errors.pop",
-    queue="load.missing random.calls",
-    lock="acquire.free random.calls",
+    queue="load.missing random.calls take.elsewhere done.token-lost done.token-once "
+    "retry.token-lost retry.token-once token.others token.refused recover.age-of-last-take "
+    "recover.bad-age take.hides done.ends recover.waits put.taken",
+    lock="acquire.free random.calls ids.never-collide held.elsewhere renew.free acquire.bad-time",
 )
 class MissingIsAnError(JsonFiles):
     """Loading a missing record raises an error, as if it were lost. The first start of a run looks like a failure."""
@@ -107,7 +109,7 @@ class UnknownIsDropped(JsonFiles):
     runs="values.unicode ids.any-text ids.never-collide ids.any-step ids.steps-never-collide",
     snapshots="values.unicode ids.any-text ids.never-collide ids.any-workflow",
     history="values.unicode",
-    queue="values.unicode",
+    queue="values.unicode ids.any-text ids.never-collide",
 )
 class AsciiOnly(JsonFiles):
     """Text is written as ASCII, and all other characters are silently dropped. 送金 is gone."""

@@ -119,6 +119,10 @@ SHIPPED = {
         "resume.file runs.memory -k 'load.missing or run.missing'",
         ["resume.file  1/1  -  -  0  0  0  0", "runs.memory  1/1  -  -  0  0  0  0"],
     ),
+    "generic stores": (
+        "history.file queue.memory -k 'load.missing'",
+        ["history.file  1/1  -  -  0  0  0  0", "queue.memory  1/1  -  -  0  0  0  0"],
+    ),
     "a contract: its file store": ("--contract paused -k paused.save.load", ["paused.file  1/1  -  -  0  0  0  0"]),
     "clauses above the level are counted, and not those that are not applicable": (
         "paused.memory --level safe -k 'paused.kill.save or paused.power or paused.save.load'",
@@ -270,6 +274,7 @@ def test_a_store_that_ends_its_process_fails_alone(capsys: pytest.CaptureFixture
     ("arguments", "parts"),
     [
         (["paused.oracle"], ["no store 'paused.oracle'", "paused.file", "give package.module:factory"]),
+        (["queue.sqlite"], ["no store 'queue.sqlite'", "of history, queue, lock only memory, file"]),
         (["mine:Unsorted"], ["the contract of mine:Unsorted is not known", "Add --contract", "paused"]),
         (["mine:Missing", "--contract", "paused"], ["mine has no 'Missing'", "It has:", "Unsorted"]),
         (["mine:number", "--contract", "paused"], ["mine:number is 12", "not callable", "f(home)"]),
