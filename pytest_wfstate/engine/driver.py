@@ -15,7 +15,7 @@ import pytest
 from pytest_wfstate.contracts.base import Call, Operation
 from pytest_wfstate.contracts.records import Record
 from pytest_wfstate.engine.alarm import Alarm, TimeIsUp
-from pytest_wfstate.errors import AdapterError, CannotCompare, StoreTimeout
+from pytest_wfstate.errors import AdapterError, CannotCompare, StoreTimeout, blamed
 from pytest_wfstate.oracle.history import Outcome, Refused, Returned
 from pytest_wfstate.oracle.model import REFUSALS, refused
 from pytest_wfstate.oracle.render import call_in_words, short
@@ -25,6 +25,8 @@ __tracebackhide__ = True
 
 NOT_OFFERED = "not offered"
 """How the reason begins for skipping a clause that needs a method the store lacks."""
+NOT_SUPPORTED = "not supported"
+"""How the reason begins for skipping a clause that needs what the store does not do by design."""
 _TIMEOUT_AFTER_HANG = 2.0
 """Seconds for a call once the store hung in the same test: shrinking makes the same call many times."""
 
@@ -63,7 +65,10 @@ class Driver:
         try:
             result = self.run(functools.partial(_made, function), call.name)
         except NotImplementedError:
-            self._not_offered(f"{type(store).__name__}.{call.name} raises NotImplementedError", call)
+            reason = f"{type(store).__name__}.{call.name} raises NotImplementedError"
+            if call.name in self._required():
+                pytest.skip(f"{NOT_SUPPORTED}: {reason}")
+            self._not_offered(reason, call)
         operation = self._operations.get(call.name)
         return None if operation and operation.returns_nothing else self._decoded(result)
 
@@ -131,14 +136,17 @@ class Driver:
             self._not_offered(reason, call)
 
     def _not_offered(self, reason: str, call: Call) -> NoReturn:
-        required = [operation.name for operation in self._operations.values() if operation.required]
+        required = self._required()
         if call.name in required:
-            pytest.fail(
+            text = (
                 f"{reason}. Every store must offer {' and '.join(required)}. "
-                "If yours names them differently, have open() return a wrapper with these names.",
-                pytrace=False,
+                "If yours names them differently, have open() return a wrapper with these names."
             )
+            raise blamed(pytest.fail.Exception(text, pytrace=False), reason)
         pytest.skip(f"{NOT_OFFERED}: {reason}")
+
+    def _required(self) -> list[str]:
+        return [operation.name for operation in self._operations.values() if operation.required]
 
 
 def _made(function: Callable[[], Any]) -> Any:

@@ -10,10 +10,7 @@ from pytest_wfstate.zoo.base import shared_bug
 from pytest_wfstate.zoo.correct_stores import JsonFiles
 
 
-@shared_bug(
-    paused="remove.idempotent remove.others recover.older-than-paused-again race.killed-remove power.takeover "
-    "race.remove-renew"
-)
+@shared_bug(paused="remove.idempotent remove.others recover.older-than-paused-again race.remove-renew")
 class DeleteWantsIt(JsonFiles):
     """Deleting a missing record raises an error. When two processes clean up after a crash, the second one fails."""
 
@@ -43,7 +40,7 @@ class SaveClearsAllThatBeginAlike(JsonFiles):
         super().write(held, name, data)
 
 
-@shared_bug(effects="mark.after-delete save.after-delete delete.seen-at-once race.mark-delete")
+@shared_bug(effects="mark.after-delete save.after-delete delete.seen-at-once")
 class DeletedForGood(JsonFiles):
     """A delete leaves a tombstone, so that no late save brings the run back. The id can never be used again."""
 
