@@ -289,5 +289,7 @@ class Suite:
         if kind not in self.values:
             pytest.skip(f"the {self.contract.name} contract has no such values")
         reads = self.context.reads("a")
+        write = self.contract.write("a", 1)
         for call in self.values[kind]:
-            self.context.play([call, *reads, RESTART, *reads])
+            before = [] if call.name == write.name else [write]
+            self.context.play([*before, call, *reads, RESTART, *reads])
