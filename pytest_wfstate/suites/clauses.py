@@ -11,6 +11,7 @@ import functools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, get_args
 
+from pytest_wfstate.engine import driver
 from pytest_wfstate.engine.script import Later, Step, Tick
 from pytest_wfstate.errors import InvalidSetting
 from pytest_wfstate.labs.storm import Medium
@@ -38,9 +39,7 @@ FEATURES = {
 
 NOT_APPLICABLE = "not applicable"
 """How the reason begins for skipping a clause that means nothing for a medium."""
-NOT_SUPPORTED = "not supported"
-"""How the reason begins for skipping a clause that needs what the store does not do by design."""
-
+NOT_SUPPORTED = driver.NOT_SUPPORTED
 F = TypeVar("F", bound=Callable[..., Any])
 Test = Callable[["Suite"], None]
 
