@@ -6,6 +6,8 @@ package can still catch it.
 
 from __future__ import annotations
 
+from typing import TypeVar
+
 __all__ = [
     "AdapterError",
     "CannotCompare",
@@ -108,6 +110,9 @@ class WrongContract(WfstateError, ValueError):
 class Violation(WfstateError, AssertionError):
     """A store breaks its contract, or a disk or a schedule fails the check. The text is the report."""
 
+    cause = ""
+    """What is wrong in few words, the same for all violations that one deviation leads to."""
+
     def __init__(self, text: str, replay_id: str = "") -> None:
         super().__init__(text)
         self.replay_id = replay_id
@@ -127,3 +132,21 @@ class CannotCompare(WfstateError, RuntimeError):
 
 class InvalidSetting(WfstateError, ValueError):
     """An attribute of a suite has an invalid value."""
+
+
+E = TypeVar("E", bound=BaseException)
+
+
+def blamed(error: E, cause: str) -> E:
+    """Return an error after noting what it is due to, in few words, unless that is noted already."""
+    error.__dict__.setdefault("cause", cause)
+    return error
+
+
+def cause_of(error: BaseException | None) -> str:
+    """Return what an error is due to, if that was noted on it or on one that led to it."""
+    while error is not None:
+        if cause := error.__dict__.get("cause"):
+            return str(cause)
+        error = error.__cause__
+    return ""

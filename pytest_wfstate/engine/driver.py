@@ -18,7 +18,7 @@ from pytest_wfstate.contracts.base import Call, Operation
 from pytest_wfstate.contracts.records import Record
 from pytest_wfstate.engine.alarm import Alarm, TimeIsUp
 from pytest_wfstate.engine.reading import Reading
-from pytest_wfstate.errors import AdapterError, CannotCompare, StoreTimeout
+from pytest_wfstate.errors import AdapterError, CannotCompare, StoreTimeout, blamed
 from pytest_wfstate.faults.cancel import Cancellation
 from pytest_wfstate.oracle.history import Outcome, Refused, Returned
 from pytest_wfstate.oracle.model import REFUSALS, refused
@@ -29,6 +29,8 @@ __tracebackhide__ = True
 
 NOT_OFFERED = "not offered"
 """How the reason begins for skipping a clause that needs a method the store lacks."""
+NOT_SUPPORTED = "not supported"
+"""How the reason begins for skipping a clause that needs what the store does not do by design."""
 _TIMEOUT_AFTER_HANG = 2.0
 """Seconds for a call once the store hung in the same test: shrinking makes the same call many times."""
 
@@ -76,7 +78,10 @@ class Driver:
         try:
             result = self.run(functools.partial(_made, function, convert), name)
         except NotImplementedError:
-            self._not_offered(f"{type(store).__name__}.{name} raises NotImplementedError", call)
+            reason = f"{type(store).__name__}.{name} raises NotImplementedError"
+            if call.name in self._required():
+                pytest.skip(f"{NOT_SUPPORTED}: {reason}")
+            self._not_offered(reason, call)
         return None if operation and operation.returns_nothing else self._decoded(result)
 
     def begin_to_read(self, store: Any, call: Call) -> Reading | None:
@@ -190,14 +195,17 @@ class Driver:
             self._not_offered(reason, call)
 
     def _not_offered(self, reason: str, call: Call) -> NoReturn:
-        required = [operation.name for operation in self._operations.values() if operation.required]
+        required = self._required()
         if call.name in required:
-            pytest.fail(
+            text = (
                 f"{reason}. Every store must offer {' and '.join(required)}. "
-                "If yours names them differently, have open() return a wrapper with these names.",
-                pytrace=False,
+                "If yours names them differently, have open() return a wrapper with these names."
             )
+            raise blamed(pytest.fail.Exception(text, pytrace=False), reason)
         pytest.skip(f"{NOT_OFFERED}: {reason}")
+
+    def _required(self) -> list[str]:
+        return [operation.name for operation in self._operations.values() if operation.required]
 
 
 def _made(function: Callable[[], Any], convert: Callable[[Any], Any] | None) -> Any:

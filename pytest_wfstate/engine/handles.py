@@ -7,15 +7,20 @@ import dataclasses
 from collections.abc import Callable, Iterable
 from typing import Any
 
+import pytest
+
 from pytest_wfstate.contracts.base import Call
 from pytest_wfstate.engine.driver import Driver
-from pytest_wfstate.errors import AdapterError
-from pytest_wfstate.oracle.history import Outcome
+from pytest_wfstate.errors import AdapterError, CannotCompare, StoreTimeout
+from pytest_wfstate.oracle.history import Outcome, Refused
 
 __tracebackhide__ = True
 
 FIRST = "store"
 """The handle that calls go through unless a step names another."""
+
+_NO_OUTCOMES = (AdapterError, CannotCompare, StoreTimeout, pytest.exit.Exception)
+"""Errors that are never the outcome of a call."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -70,11 +75,17 @@ def _method(value: Any, *names: str) -> Callable[..., Any] | None:
 
 
 class Handles:
-    """The open handles on a store at one home, each opened when it is first used."""
+    """The open handles on a store at one home, each opened when it is first used.
 
-    def __init__(self, open_: Callable[[], OpenStore], driver: Driver) -> None:
+    `errors` are those that the store is known to raise, whatever its contract says.
+    """
+
+    def __init__(
+        self, open_: Callable[[], OpenStore], driver: Driver, errors: tuple[type[Exception], ...] = ()
+    ) -> None:
         self._open = open_
         self.driver = driver
+        self._errors = errors
         self._stores: dict[str, OpenStore] = {}
 
     def __getitem__(self, handle: str) -> Any:
@@ -87,8 +98,15 @@ class Handles:
         return self._stores[handle].has_close
 
     def outcome(self, handle: str, call: Call) -> Outcome:
-        """Make a call through a handle, and return its outcome."""
-        return self.driver.outcome(self[handle], call)
+        """Make a call through a handle, and return its outcome. One of `errors` is an outcome, too."""
+        store = self[handle]
+        try:
+            return self.driver.outcome(store, call)
+        except _NO_OUTCOMES:
+            raise
+        except self._errors as error:
+            self.driver.refusal = error
+            return Refused(type(error))
 
     def has(self, handle: str, name: str) -> bool:
         """Whether the store of a handle has a method."""

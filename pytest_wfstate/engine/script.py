@@ -10,6 +10,7 @@ import pytest
 from pytest_wfstate.contracts.base import Call
 from pytest_wfstate.engine.handles import FIRST, Handles
 from pytest_wfstate.engine.results import Results
+from pytest_wfstate.errors import blamed
 from pytest_wfstate.faults.report_text import error_lines
 from pytest_wfstate.oracle.history import Outcome, Refused
 from pytest_wfstate.oracle.judge import Timeline
@@ -74,7 +75,7 @@ class ScriptRun:
                 try:
                     handles.restart()
                 except Exception as error:
-                    self._note(error, "close()")
+                    self._note(error, "close()", "close() ")
                     raise
                 self.timeline.restart()
             elif callable(step):
@@ -113,11 +114,12 @@ class ScriptRun:
             self.left_out.append(str(not_offered))
             return
         except Exception as error:
-            self._note(error, f"{handle}.{call_in_words(call)}")
+            self._note(error, f"{handle}.{call_in_words(call)}", self.timeline.named(call))
             raise
         self.has_read |= not self.timeline.model.mutates(call)
         self.judge(handles, handle, call, outcome)
 
-    def _note(self, error: Exception, call: str) -> None:
+    def _note(self, error: Exception, call: str, method: str) -> None:
         """Have an error that is not a refusal list the calls before it."""
         error.add_note("\n".join([*self.timeline.lines, f"{call} raised {type(error).__name__}"]))
+        blamed(error, f"{method}raises {type(error).__name__}")

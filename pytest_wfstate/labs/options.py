@@ -34,8 +34,11 @@ DEFAULTS = {
     "corpus": "",
 }
 
-OF_ITEMS = ("wfstate_suite", "wfstate_clause", "wfstate_level")
+OF_ITEMS = ("wfstate_suite", "wfstate_clause", "wfstate_level", "wfstate_fault")
 """Properties that an item has when it is collected; the others are of a run of it."""
+
+CAUSE = "wfstate_cause"
+"""The property of a test of a suite that names what its failure is due to; empty if that is not known."""
 
 NOT_OPENED = "wfstate_not_opened"
 """A property of a test of a suite that fails because its store cannot be opened, which another test shows in full."""

@@ -10,7 +10,7 @@ from typing import Any, get_args
 from pytest_wfstate.contracts.base import Contract
 from pytest_wfstate.engine.driver import Driver
 from pytest_wfstate.engine.handles import Handles, close, open_store
-from pytest_wfstate.errors import InvalidSetting
+from pytest_wfstate.errors import InvalidSetting, blamed
 from pytest_wfstate.faults.disk.home import memory_home, need_real_disk
 from pytest_wfstate.faults.race.explorer import (
     BYS,
@@ -197,7 +197,8 @@ class Race(Lab):
             run = StormRun(handles, contract, result, **settings)
             run.run(CALLS[self._profile] if calls is None else calls, self._settings.bounds.seconds)
         if result.violation:
-            raise RaceBug(f"A storm broke the store.\n\n{result.violation}\n\n{result}.")
+            text = f"A storm broke the store.\n\n{result.violation}\n\n{result}."
+            raise blamed(RaceBug(text), result.cause)
         self._need_verdict(result, unmeasured)
         return result
 

@@ -18,7 +18,7 @@ import pytest
 
 from pytest_wfstate.contracts.base import Call, Contract
 from pytest_wfstate.engine.handles import Handles
-from pytest_wfstate.errors import AdapterError, CannotCompare, InvalidSetting, Violation
+from pytest_wfstate.errors import AdapterError, CannotCompare, InvalidSetting, Violation, cause_of
 from pytest_wfstate.faults.failures import is_interruption
 from pytest_wfstate.faults.patience import Patience
 from pytest_wfstate.faults.race.storm import PAUSE, Storm, TimedCall, WorkerLost
@@ -68,6 +68,8 @@ class StormResult(Result):
     left: int = 0
     """Calls that were not made."""
     violation: str = ""
+    cause: str = ""
+    """What the violation is due to, in few words."""
 
     def __str__(self) -> str:
         server = f", {self.server_kills} server kills" if self.server_kills else ""
@@ -155,7 +157,7 @@ class StormRun:
                     result.out_of_time = seconds
             self._check_all_again()
         except (WorkerLost, Violation) as violation:
-            result.violation = str(violation)
+            result.violation, result.cause = str(violation), cause_of(violation)
             result.verdict = "VIOLATED"
         except TooManyOrders as undecided:
             result.incomplete.append(

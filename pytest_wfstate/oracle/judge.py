@@ -11,13 +11,13 @@ import dataclasses
 from collections.abc import Callable, Hashable, Iterable, Sequence
 
 from pytest_wfstate.contracts.base import Call
-from pytest_wfstate.errors import Violation
+from pytest_wfstate.errors import Violation, blamed
 from pytest_wfstate.oracle.history import Entry, Errored, NeverReturned, Outcome, Returned
 from pytest_wfstate.oracle.linearize import check
 from pytest_wfstate.oracle.model import ReferenceModel, ReferenceState, Transition
-from pytest_wfstate.oracle.partition import parts
 from pytest_wfstate.oracle.render import (
     call_in_words,
+    deviation,
     expectation,
     few,
     impossible_results,
@@ -45,7 +45,11 @@ class Judge:
         self._calls: dict[int, Call] = {}
         """Calls that are remembered by their id, so that no other one gets it."""
         self._restarted: dict[ReferenceState, ReferenceState] = {}
-        self._verdicts: dict[Hashable, str | None] = {}
+        self._verdicts: dict[Hashable, Violation | None] = {}
+
+    def close(self) -> None:
+        """Close what the model has opened to try calls."""
+        self.model.close()
 
     def begin(self, states: States = ()) -> Timeline:
         """Begin a timeline of sequential calls, on an empty store or on one that is in one of these states."""
@@ -87,12 +91,12 @@ class Judge:
                 self.model.start,
                 lambda state, entry: self._remembered(state, entry, (entry.name, args[id(entry.args)])),
             )
-            unexplained = (check(part, reference) for part in parts(entries, self.model.contract))
+            unexplained = (check(part, reference) for part in self.model.parts(entries))
             contradiction = next(filter(None, unexplained), None)
             self._verdicts[key] = impossible_results(contradiction, self.model) if contradiction else None
-        text = self._verdicts[key]
-        if text is not None:
-            raise Violation(text)
+        violation = self._verdicts[key]
+        if violation is not None:
+            raise blamed(Violation(str(violation)), violation.cause)
 
 
 class Timeline:
@@ -124,7 +128,8 @@ class Timeline:
             expected = expectation([self.model.expected(state, entry) for state in self.states], entry, self.model)
             details = [f"    {text}" for text in (*expected, detail()) if text]
             line = f"{client}.{call_in_words(call)} {result_in_words(outcome)}"
-            raise Violation("\n".join([*few(self.lines), line, *details]))
+            cause = self.named(call) + deviation(outcome, self.model.expected(self.states[0], entry))
+            raise blamed(Violation("\n".join([*few(self.lines), line, *details])), cause)
         if self.model.mutates(call):  # a read that saw the right thing would only lengthen the report
             returned_nothing = isinstance(outcome, Returned) and outcome.value is None
             result = "" if returned_nothing else f" {result_in_words(outcome)}"
@@ -179,6 +184,11 @@ class Timeline:
         """Whether a call replaces a record, which the store does not support."""
         entry = Entry("", call.name, call.args, 0, 0, Returned(None))
         return any(self.model.would_replace(state, entry) for state in self.states)
+
+    def named(self, call: Call) -> str:
+        """Return the method of a call, as the cause of a failure names it."""
+        has_record = self.model.has_record(self.states[0], Entry("", call.name, call.args, 0, 0, Returned(None)))
+        return f"{call.name}(){' of an existing id' if has_record else ''} "
 
     def shows(self, read: Call) -> bool:
         """Whether a read returns anything, in the first of the states."""

@@ -6,12 +6,13 @@ import copy
 import functools
 import inspect
 from collections import Counter
-from collections.abc import Callable, Container, Hashable, Iterable, Iterator
+from collections.abc import Callable, Container, Hashable, Iterable, Iterator, Sequence
 from typing import Any
 
 from pytest_wfstate.contracts.base import Call, Contract, GeneratedValues, PossibleEffect
 from pytest_wfstate.errors import AdapterError, CannotCompare, CorruptRecord
 from pytest_wfstate.oracle.history import Entry, Forgotten, Outcome, Refused, Returned
+from pytest_wfstate.oracle.partition import parts
 from pytest_wfstate.oracle.values import alike, frozen, match, plain
 
 REFUSALS = (CorruptRecord, LookupError, ValueError, TypeError)
@@ -108,6 +109,18 @@ class ReferenceModel:
         """Return the state after every process has ended: only what was stored is left."""
         return ReferenceState({"": state.handles[""]})  # not a copy: a state never changes
 
+    @property
+    def errors(self) -> tuple[type[Exception], ...]:
+        """Errors that are outcomes like others, besides refusals: none, as the reference raises no others."""
+        return ()
+
+    def close(self) -> None:
+        """Close what was opened to try calls: nothing, as the reference is in memory."""
+
+    def parts(self, entries: Sequence[Entry]) -> list[list[Entry]]:
+        """Split a history into parts that can be judged one by one."""
+        return parts(entries, self.contract)
+
     def with_handles_of(self, state: ReferenceState, clients: Container[str]) -> ReferenceState:
         """Return the state in which only these clients still have their handles."""
         return ReferenceState({name: handle for name, handle in state.handles.items() if not name or name in clients})
@@ -173,8 +186,12 @@ class ReferenceModel:
 
     def would_replace(self, state: ReferenceState, entry: Entry) -> bool:
         """Whether a call replaces a record, which the store does not support."""
+        return self.may_refuse(Call(entry.name, entry.args)) and self.has_record(state, entry)
+
+    def has_record(self, state: ReferenceState, entry: Entry) -> bool:
+        """Whether there is a record already where a call saves one."""
         contract, call = self.contract, Call(entry.name, entry.args)
-        if not self.may_refuse(call):
+        if call.name != contract.write("a", 1).name:
             return False
         reads = contract.replaced(call) if contract.replaced else contract.reads_of(call)
         handles, empty = state.copy(), self.start().copy()

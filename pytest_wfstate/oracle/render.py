@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -22,10 +23,10 @@ from pytest_wfstate.contracts import (
 )
 from pytest_wfstate.contracts.base import Call, Contract
 from pytest_wfstate.contracts.records import Record
-from pytest_wfstate.errors import AdapterError
-from pytest_wfstate.oracle.history import Entry, Outcome, Returned
+from pytest_wfstate.errors import AdapterError, Violation, blamed
+from pytest_wfstate.oracle.history import Entry, Outcome, Refused, Returned
 from pytest_wfstate.oracle.linearize import DeadEnd, Unexplained
-from pytest_wfstate.oracle.model import ReferenceModel
+from pytest_wfstate.oracle.model import ReferenceModel, ReferenceState
 from pytest_wfstate.oracle.values import Same, alike, exactly, is_json, parts
 
 _WIDTH = 72  # of a value
@@ -124,11 +125,44 @@ def expectation(expected: Sequence[Outcome], entry: Entry, model: ReferenceModel
     return [f"expected: {' or '.join(texts)}", *_difference(expected, entry.outcome)]
 
 
-def impossible_results(unexplained: Unexplained, model: ReferenceModel) -> str:
+def deviation(seen: Outcome, expected: Outcome) -> str:
+    """Return how an outcome differs from the expected one, in few words that are the same for many calls."""
+    if not isinstance(seen, Returned):
+        instead = "" if isinstance(expected, Returned) else f" instead of {_error_name(expected)}"
+        return f"raises {_error_name(seen)}{instead}"
+    if not isinstance(expected, Returned):
+        return f"does not raise {_error_name(expected)}"
+    kinds = [_kind(value) for value in (seen.value, expected.value)]
+    if kinds[0] != kinds[1]:
+        return f"returns {kinds[0]} instead of {kinds[1]}"
+    if isinstance(seen.value, list):
+        is_same = alike(expected.value, seen.value, in_order=False)
+        return "returns a list in another order" if is_same else "returns another list"
+    if isinstance(seen.value, dict):
+        return f"returns a record with another {difference(expected.value, seen.value).split(' ')[0]}"
+    return f"returns another value: {kinds[0]}"
+
+
+def _error_name(outcome: Outcome) -> str:
+    return outcome.error.__name__ if isinstance(outcome, Refused) else str(outcome)
+
+
+def _kind(value: Any) -> str:
+    names = {"NoneType": "None", "bool": "a bool", "str": "a text", "dict": "a record", "list": "a list"}
+    return names.get(type(value).__name__, f"a value of type {type(value).__name__}")
+
+
+def impossible_results(unexplained: Unexplained, model: ReferenceModel) -> Violation:
     """Show results that no order of the calls explains, and what the reference returns in some of the orders."""
     entries = (f"  {entry_in_words(entry)}" for entry in unexplained.entries)
     orders = dict.fromkeys(_dead_end(dead_end, model) for dead_end in unexplained.dead_ends)
-    return "\n".join(["These results are impossible in any order of the calls.", *entries, *list(orders)[:_ORDERS]])
+    lines = ["These results are impossible in any order of the calls.", *entries, *list(orders)[:_ORDERS]]
+    return blamed(Violation("\n".join(lines)), next(map(functools.partial(_cause, model), unexplained.dead_ends), ""))
+
+
+def _cause(model: ReferenceModel, dead_end: DeadEnd) -> str:
+    wrong = dead_end.wrong
+    return f"{wrong.name}() {deviation(wrong.outcome, model.expected(_state_after(dead_end, model), wrong))}"
 
 
 def calls_around(entries: Sequence[Entry], history: Iterable[Entry]) -> list[str]:
@@ -148,14 +182,19 @@ def _milliseconds(entry: Entry, start: float) -> str:
 
 
 def _dead_end(dead_end: DeadEnd, model: ReferenceModel) -> str:
-    state, wrong = dead_end.start, dead_end.wrong
-    for entry in dead_end.order:
-        state = next(iter(model.step(state, entry)), state)
+    state, wrong = _state_after(dead_end, model), dead_end.wrong
     changes = [f"{entry.name} ({entry.client})" for entry in dead_end.order if model.mutates(Call(entry.name))]
     earlier = [f"{len(changes) - _LAST:,} others"] if len(changes) > _LAST else []
     calls = ", ".join([*earlier, *changes[-_LAST:]]) or "no change"
     expected = "; ".join(expectation([model.expected(state, wrong)], wrong, model))
     return f"after {calls}: {wrong.name} ({wrong.client}), {expected}"
+
+
+def _state_after(dead_end: DeadEnd, model: ReferenceModel) -> ReferenceState:
+    state: ReferenceState = dead_end.start
+    for entry in dead_end.order:
+        state = next(iter(model.step(state, entry)), state)
+    return state
 
 
 def _alternative(outcome: Outcome, first: Outcome) -> str:

@@ -11,7 +11,7 @@ import itertools
 from collections.abc import Container, Hashable, Iterable, Iterator, Sequence
 
 from pytest_wfstate.contracts.base import Call
-from pytest_wfstate.errors import Violation
+from pytest_wfstate.errors import Violation, blamed
 from pytest_wfstate.oracle.history import Entry
 from pytest_wfstate.oracle.linearize import Explanation
 from pytest_wfstate.oracle.model import ReferenceModel, ReferenceState
@@ -96,5 +96,6 @@ class Rounds:
             raise TooManyOrders(_ABANDONED)
         contradiction = explanation.contradiction()
         assert contradiction is not None
-        text = impossible_results(contradiction, self._model)
-        raise Violation("\n".join([text, *calls_around(contradiction.entries, entries)]))
+        violation = impossible_results(contradiction, self._model)
+        text = "\n".join([str(violation), *calls_around(contradiction.entries, entries)])
+        raise blamed(Violation(text), violation.cause)

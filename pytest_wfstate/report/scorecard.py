@@ -7,6 +7,8 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Self
 
+from pytest_wfstate.labs.options import CAUSE
+from pytest_wfstate.report.failures import grouped, is_injected
 from pytest_wfstate.report.terminal import counted, cut_off
 from pytest_wfstate.suites.clauses import LEVELS, NOT_APPLICABLE, NOT_SUPPORTED
 
@@ -38,6 +40,17 @@ class Item:
     """How much each exploration covered that a bound cut off."""
     is_replay: bool = False
     """Whether it replayed a violation, and nothing else."""
+    cause: str = ""
+    """What its failure is due to, if that is known."""
+    is_injected: bool = False
+    """Whether a fault was injected."""
+    own_runs: tuple[str, ...] = ()
+    """Deviations from the contract for which the store was judged by its own runs."""
+
+    @property
+    def has_failed(self) -> bool:
+        """Whether it fails a run."""
+        return self.result in ("failed", "not measured")
 
     @classmethod
     def of(cls, suite: str, name: str, outcome: str, text: str, properties: Iterable[tuple[str, Any]]) -> Self:
@@ -59,6 +72,9 @@ class Item:
             all_of("wfstate_limit"),
             all_of("wfstate_bounded_to"),
             "wfstate_replayed" in last,
+            str(last.get(CAUSE, "")),
+            is_injected(last),
+            all_of("wfstate_own_runs"),
         )
 
     @classmethod
@@ -91,7 +107,8 @@ class Row:
     @property
     def is_clean(self) -> bool:
         """Whether every clause that was asked and is applicable was seen to hold, and there was at least one."""
-        return not self.count("failed", "not measured") and self.count("passed", "known", "not seen") > 0
+        seen = self.count("passed", "known", "not seen") > 0
+        return seen and not self.count("failed", "not measured") and not self.unreported()
 
     def cells(self) -> tuple[str, ...]:
         """Return the cells of the row in the scorecard."""
@@ -108,7 +125,8 @@ class Row:
         forgotten = f"not compared: {', '.join(self.forgets())}" if self.forgets() else ""
         number = sum(len(item.bounded_to) for item in self.items)
         bounded = f"{counted(number, 'exploration')} cut off by a bound" if number else ""
-        parts = [levels or "no clause", ", ".join(counts), forgotten, bounded, *self.limits()]
+        own_runs = "; ".join(self.judged_by_own_runs())
+        parts = [levels or "no clause", ", ".join(counts), forgotten, own_runs, bounded, *self.limits()]
         return f"{self.name}: {'; '.join(filter(None, parts))}"
 
     def forgets(self) -> list[str]:
@@ -118,6 +136,22 @@ class Row:
     def limits(self) -> list[str]:
         """Return what the tests that passed do not prove."""
         return list(dict.fromkeys(limit for item in self.items if item.result == "passed" for limit in item.limits))
+
+    def unreported(self) -> str:
+        """Return a deviation from the contract if clauses were judged by own runs for it, and none reports any."""
+        deviations = [deviation for item in self.items for deviation in item.own_runs]
+        reported = any(item.has_failed or item.result in _KNOWN for item in self.items if not item.is_injected)
+        return "" if reported or not deviations else deviations[0]
+
+    def judged_by_own_runs(self) -> list[str]:
+        """Return how many clauses judged the store by its own runs, and why."""
+        deviations = [deviation for item in self.items for deviation in item.own_runs[:1]]
+        if not deviations:
+            return []
+        reasons = list(dict.fromkeys(deviations))
+        others = f" and for {counted(len(reasons) - 1, 'other reason')}" if len(reasons) > 1 else ""
+        number = counted(len(deviations), "clause")
+        return [f"{number} judged against the store's own uninterrupted runs, since {reasons[0]}{others}"]
 
     def notes(self) -> list[str]:
         """Return what the numbers do not show: why clauses were skipped, and what a pass did without."""
@@ -129,6 +163,8 @@ class Row:
             *(f"{number} passed in part: {reason}" for reason, number in left_out.items()),
             *(f"{item.clause} is known to fail: {item.text}" for item in known),
             *([f"not compared: {', '.join(self.forgets())}"] if self.forgets() else []),
+            *self.judged_by_own_runs(),
+            *([f"no clause reports that {self.unreported()}"] if self.unreported() else []),
             *self.limits(),
             *self._cut_off(),
         ]
@@ -150,17 +186,25 @@ def scorecard(rows: Sequence[Row]) -> str:
 
 
 def violations(rows: Sequence[Row]) -> str:
-    """Format everything that failed or was not measured: in full, or in a line if there is no more to it."""
-    reports = [
-        (
-            f"{row.name}: {item.clause} {'was not measured' if item.result == 'not measured' else 'fails'}",
-            item.text.strip(),
-        )
-        for row in rows
-        for item in row.items
-        if item.result in ("failed", "not measured")
-    ]
-    return "\n".join(f"--- {title} ---\n{text}\n" if "\n" in text else f"{title}: {text}" for title, text in reports)
+    """Format everything that failed or was not measured.
+
+    The first for each reason is in full, or in a line if there is no more to it; each other one is in a line.
+    """
+    texts: list[str] = []
+    for row in rows:
+        for first, *others in grouped(item for item in row.items if item.has_failed):
+            texts.append(_in_full(row, first))
+            texts += [f"{_title(row, item)}, as {first.clause} does, because {item.cause}" for item in others]
+    return "\n".join(texts)
+
+
+def _title(row: Row, item: Item) -> str:
+    return f"{row.name}: {item.clause} {'was not measured' if item.result == 'not measured' else 'fails'}"
+
+
+def _in_full(row: Row, item: Item) -> str:
+    title, text = _title(row, item), item.text.strip()
+    return f"--- {title} ---\n{text}\n" if "\n" in text else f"{title}: {text}"
 
 
 def rows_of(items: Iterable[Item], not_asked: Mapping[str, int]) -> list[Row]:

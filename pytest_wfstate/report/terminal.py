@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from pytest_wfstate.labs.options import NOT_OPENED
+from pytest_wfstate.report.failures import BRIEF, ShownFailures, group_lines
 
 if TYPE_CHECKING:
-    from pytest_wfstate.report.scorecard import Item
+    from pytest_wfstate.report.scorecard import Item, Row
 
 _MOST_LINES = 8
 """More suites, or tests that a bound cut off, than this share one line."""
@@ -34,11 +35,17 @@ class ResultCollector:
 
     def __init__(self, replay: str | None) -> None:
         self._replay = replay
+        self._shown = ShownFailures()
+        self._is_verbose = False
         self._tests: dict[str, Properties] = {}
         """What each test has reported."""
         self._outcomes: dict[str, str] = {}
         self.not_asked: Counter[str] = Counter()
         """For each suite, how many clauses are above its level."""
+
+    def pytest_configure(self, config: pytest.Config) -> None:
+        """Learn whether every failure is to be shown in full."""
+        self._is_verbose = config.option.verbose > 0
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Collect the properties of a test, and how it ended. If it is run again, its last run counts."""
@@ -59,16 +66,24 @@ class ResultCollector:
         """Send counts from an xdist worker, and fail a run that replayed nothing."""
         if hasattr(session.config, "workeroutput"):
             session.config.workeroutput["wfstate_not_asked"] = dict(self.not_asked)
-        if self._nothing_replayed(session.config) and session.exitstatus == pytest.ExitCode.OK:
+        has_missed = self._nothing_replayed(session.config) or self._unreported(session.config)
+        if has_missed and session.exitstatus == pytest.ExitCode.OK:
             session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
         """Write the summary lines."""
         stats = terminalreporter.stats
-        if not_opened := stats.pop(NOT_OPENED, []):  # shown in a line each, as the full reports are written already
-            stats.setdefault("failed", []).extend(not_opened)
-        for line in [*self._explorations(), *self._cut_off(), *self._suites()]:
+        in_a_line = [*stats.pop(NOT_OPENED, []), *stats.pop(BRIEF, [])]  # the full reports are written already
+        if in_a_line:
+            stats.setdefault("failed", []).extend(in_a_line)
+        for line in [*self._explorations(), *self._cut_off(), *self._suites(), *self._groups()]:
             terminalreporter.write_line(f"wfstate: {line}")
+        for suite, deviation in self._unreported(config):
+            terminalreporter.write_line(
+                f"wfstate: {suite}: {deviation}, which the contract does not allow, but no clause reports it. Crashes "
+                "and races were judged against the store's own uninterrupted runs, so this run is not a success.",
+                red=True,
+            )
         if self._nothing_replayed(config):
             terminalreporter.write_line(
                 f"wfstate: nothing was replayed. No test that ran reached the exploration of "
@@ -80,7 +95,12 @@ class ResultCollector:
     def pytest_report_teststatus(self, report: pytest.TestReport) -> tuple[str, str, str] | None:
         """Keep tests apart that fail for a reason another one shows in full."""
         properties = getattr(report, "user_properties", ())  # which a report of the collection does not have
-        return (NOT_OPENED, "F", "FAILED") if report.failed and (NOT_OPENED, True) in properties else None
+        if not report.failed or not properties:
+            return None
+        if (NOT_OPENED, True) in properties:
+            return (NOT_OPENED, "F", "FAILED")
+        is_brief = not self._is_verbose and self._shown.is_brief(report)
+        return (BRIEF, "F", "FAILED") if is_brief else None
 
     def _explorations(self) -> list[str]:
         all_properties = [pair for properties in self._tests.values() for pair in properties]
@@ -114,16 +134,34 @@ class ResultCollector:
             Item.of(suite_of(test), test, self._outcomes[test], "", properties) for test, properties in tests.items()
         ]
 
-    def _suites(self) -> list[str]:
+    def _rows(self) -> list[Row]:
         items = self._items()
         if not items and not self.not_asked:
             return []
-        from pytest_wfstate.report.scorecard import Row, rows_of
+        from pytest_wfstate.report.scorecard import rows_of
 
-        rows = rows_of(items, self.not_asked)
+        return rows_of(items, self.not_asked)
+
+    def _suites(self) -> list[str]:
+        rows = self._rows()
         if len(rows) > _MOST_LINES:
-            rows = [Row(f"{len(rows)} suites", items, self.not_asked.total())]
+            from pytest_wfstate.report.scorecard import Row
+
+            rows = [Row(f"{len(rows)} suites", self._items(), self.not_asked.total())]
         return [row.in_a_line() for row in rows]
+
+    def _unreported(self, config: pytest.Config) -> list[tuple[str, str]]:
+        """Return the suites whose stores deviate although no clause fails, unless only some clauses were run."""
+        options = config.option
+        is_filtered = options.keyword or options.markexpr or any("::" in arg for arg in config.args)
+        pairs = [(row.name, row.unreported()) for row in self._rows()] if not is_filtered and not self._replay else []
+        return [pair for pair in pairs if pair[1]]
+
+    def _groups(self) -> list[str]:
+        failed = {row.name: [item for item in row.items if item.has_failed] for row in self._rows()}
+        lines = [f"{suite}: {line}" for suite, items in failed.items() for line in group_lines(items)]
+        hides = lines and not self._is_verbose
+        return [*lines, "only the first failure for each reason is shown in full: -v shows all"] if hides else lines
 
     def _nothing_replayed(self, config: pytest.Config) -> bool:
         asked = self._replay is not None and not config.option.collectonly

@@ -341,9 +341,11 @@ class Suite:
         if not self.values.get(kind):
             pytest.skip(f"the {self.contract.name} contract has no such values")
         reads, skipped = self.context.reads("a"), []
+        write = self.contract.write("a", 1)
         for call in self.values[kind]:
+            before = [] if call.name == write.name else [write]
             try:
-                self.context.play([call, *reads, RESTART, *reads])
+                self.context.play([*before, call, *reads, RESTART, *reads])
             except pytest.skip.Exception as not_supported:
                 skipped.append(str(not_supported))
         if len(skipped) == len(self.values[kind]):

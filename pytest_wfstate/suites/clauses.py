@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, get_args
 
 from pytest_wfstate.contracts.base import is_refusal
+from pytest_wfstate.engine import driver
 from pytest_wfstate.engine.script import Later, Step, Tick
 from pytest_wfstate.errors import InvalidSetting
 from pytest_wfstate.labs.storm import Medium
@@ -40,8 +41,7 @@ FEATURES = {
 
 NOT_APPLICABLE = "not applicable"
 """How the reason begins for skipping a clause that means nothing for a medium."""
-NOT_SUPPORTED = "not supported"
-"""How the reason begins for skipping a clause that needs what the store does not do by design."""
+NOT_SUPPORTED = driver.NOT_SUPPORTED
 
 NO_CLAUSE: Any = None
 """Takes the place of a clause of all suites in the suite of a contract for which it means nothing."""

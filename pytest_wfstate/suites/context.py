@@ -6,7 +6,7 @@ import contextlib
 import dataclasses
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -15,10 +15,11 @@ import pytest
 from pytest_wfstate.contracts.base import Call, GeneratedValues, Ids
 from pytest_wfstate.contracts.clock import now
 from pytest_wfstate.contracts.ids import is_id
-from pytest_wfstate.engine.driver import Driver
+from pytest_wfstate.engine.driver import NOT_SUPPORTED, Driver
 from pytest_wfstate.engine.handles import FIRST, Handles, OpenStore, open_store
+from pytest_wfstate.engine.own_runs import OwnRuns
 from pytest_wfstate.engine.script import Later, ScriptRun, Step, Tick, ViaHandle
-from pytest_wfstate.errors import Violation
+from pytest_wfstate.errors import Violation, cause_of
 from pytest_wfstate.faults.frozen_clock import START, frozen_clock
 from pytest_wfstate.faults.report_text import failure_lines
 from pytest_wfstate.faults.servers.proxy import Proxy
@@ -31,7 +32,7 @@ from pytest_wfstate.oracle.judge import Judge
 from pytest_wfstate.oracle.model import ReferenceModel
 from pytest_wfstate.oracle.render import short, shown_by
 from pytest_wfstate.suites import inputs
-from pytest_wfstate.suites.clauses import FEATURES, NOT_APPLICABLE, NOT_SUPPORTED, clause_of
+from pytest_wfstate.suites.clauses import FEATURES, NOT_APPLICABLE, clause_of
 
 if TYPE_CHECKING:
     from pytest_wfstate.suites.base import Suite
@@ -49,6 +50,8 @@ class SuiteFacts:
     """A test has shown why; the others say so in a line."""
     has_unseen_writes: bool | None = None
     """Whether it writes in ways that the race lab cannot interleave; None until a race has tried."""
+    deviations: dict[str, str] = dataclasses.field(default_factory=dict)
+    """For each deviation from the contract, the clause that has reported it first."""
     takes: dict[str, bool] = dataclasses.field(default_factory=dict)
     """Ids that the store was seen to take, or to refuse."""
     is_async: dict[str, bool] = dataclasses.field(default_factory=dict)
@@ -66,7 +69,7 @@ NAMES, ASYNC_NAMES = "names", "async names"
 """By which a suite calls the methods of a store, if its contract has both."""
 _USUAL = re.compile(r"[a-z0-9-]{1,32}")
 """Ids that every store takes."""
-_FACTS = pytest.StashKey[SuiteFacts]()
+FACTS = pytest.StashKey[SuiteFacts]()
 
 
 class ClauseContext:
@@ -93,13 +96,16 @@ class ClauseContext:
         )
         self.server: Any = request.getfixturevalue(suite.server) if suite.server is not None else None
         self.proxy: Proxy | None = None
-        self.facts: SuiteFacts = request.node.parent.stash.setdefault(_FACTS, SuiteFacts())
+        self.facts: SuiteFacts = request.node.parent.stash.setdefault(FACTS, SuiteFacts())
         self.model = self.new_model()
         clause = clause_of(type(suite), request.function, request.node.originalname)
         self._topic = clause.id.split(".")[1] if clause else ""
         self._needs = clause.needs if clause else ""
+        self.fault = clause.fault if clause else "none"
         self._folder = folder
         self._request = request
+        self._deviations: list[str] = []
+        """Why the store is judged by its own runs, if it is."""
 
     @contextlib.contextmanager
     def running(self) -> Iterator[ClauseContext]:
@@ -124,6 +130,35 @@ class ClauseContext:
             replaces="replace" not in unsupported,
             trials=self.facts.trials,
         )
+
+    def judges_by_own_runs(self, deviation: str) -> None:
+        """Note that the store is judged by its own runs, and why."""
+        self._deviations.append(deviation)
+        self.report("own_runs", [deviation])
+
+    @property
+    def deviates(self) -> bool:
+        """Whether the store was seen to deviate from its contract without any fault."""
+        return bool(self._deviations)
+
+    def judged_by(self) -> list[str]:
+        """Return what a violation says of that."""
+        if not self._deviations:
+            return []
+        deviation = self._deviations[0]
+        clause = self.facts.deviations.get(deviation)
+        see = f", as {clause} reports" if clause else ", which its own clauses report"
+        return [
+            "Judged against the store's own uninterrupted runs, since it deviates from its contract without any fault:",
+            f"{deviation}{see}.",
+            "",
+        ]
+
+    def own_judge(self, *, alone: Container[str] = ()) -> Judge:
+        """Return a judge by the store's own runs. Each client that is `alone` works while no other has it open."""
+        replaces = "replace" not in self.suite.unsupported
+        own = OwnRuns(self.contract, self._handles_of_own_run, alone=alone, replaces=replaces)
+        return Judge(own, remembers=True)
 
     @property
     def crash_lab(self) -> Crash:
@@ -155,9 +190,9 @@ class ClauseContext:
         """Prepare a new home as the suite does."""
         self.driver.run(lambda: self.suite.prepare(home), "prepare")
 
-    def handles(self, home: Path) -> Handles:
-        """Return handles on the store at a home, each opened when it is first used."""
-        return Handles(lambda: self._open(home), self.driver)
+    def handles(self, home: Path, errors: tuple[type[Exception], ...] = ()) -> Handles:
+        """Return handles on the store at a home, each opened when it is first used. `errors` are outcomes, too."""
+        return Handles(lambda: self._open(home), self.driver, errors)
 
     def open(self, home: Path) -> OpenStore:
         """Open the store at a home."""
@@ -229,9 +264,14 @@ class ClauseContext:
             self.fail([failure for steps in each if (failure := _failure_of(play, steps)) is not None])
 
     def fail(self, failures: Sequence[Exception]) -> None:
-        """Raise the first of these failures, if there is any. Its report has the first line of each other."""
+        """Raise the first of these failures, if there is any. Its report has the first line of each other.
+
+        What is due to a deviation that another clause has reported comes last, as a number.
+        """
+        new = [failure for failure in failures if cause_of(failure) not in self.facts.deviations]
         if failures:
-            raise _with_the_others(failures) from failures[0]
+            known = [failure for failure in failures if failure not in new] if new else []
+            raise _with_the_others(new or failures, len(known)) from (new or failures)[0]
 
     @contextlib.contextmanager
     def leaving_out(self) -> Iterator[None]:
@@ -276,6 +316,9 @@ class ClauseContext:
         """Skip the test unless the store is on disk."""
         if self.medium != "disk":
             pytest.skip(f"{NOT_APPLICABLE} to medium {self.medium!r}: {why}")
+
+    def _handles_of_own_run(self) -> Handles:
+        return self.handles(self.home(), (Exception,))
 
     def _begin(self, model: ReferenceModel) -> ScriptRun:
         return ScriptRun(Judge(model).begin(), may_skip=self._is_aside)
@@ -402,13 +445,15 @@ def _failure_of(play: Callable[[Sequence[Step | Later]], None], steps: Sequence[
     return None
 
 
-def _with_the_others(failures: Sequence[Exception]) -> Exception:
-    """Return the first of some failures, and the first line of each other below it."""
+def _with_the_others(failures: Sequence[Exception], known: int) -> Exception:
+    """Return the first of some failures, the first line of each other below it, and how many more are known."""
     first, *others = failures
-    if not others:
+    if not others and not known:
         return first
     lines = [f"  {failure_lines(error)[0]}" for error in others]
-    return Violation("\n".join([*failure_lines(first), "", f"So do {len(others)} others, which begin:", *lines]))
+    lines = ["", f"So do {len(others)} others, which begin:", *lines] if others else []
+    lines += ["", f"{known} more fail for reasons that other clauses report."] if known else []
+    return Violation("\n".join([*failure_lines(first), *lines]))
 
 
 class _Clock(GeneratedValues):

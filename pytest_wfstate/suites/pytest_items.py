@@ -7,13 +7,13 @@ from typing import Any
 import pytest
 
 from pytest_wfstate.engine.driver import NOT_OFFERED
-from pytest_wfstate.errors import Violation
+from pytest_wfstate.errors import Violation, cause_of
 from pytest_wfstate.faults.source_lines import is_installed, is_users
 from pytest_wfstate.labs.crash import NotMeasured
-from pytest_wfstate.labs.options import NOT_OPENED
+from pytest_wfstate.labs.options import CAUSE, NOT_OPENED
 from pytest_wfstate.suites.base import Suite
 from pytest_wfstate.suites.clauses import LEVELS, NOT_APPLICABLE, NOT_SUPPORTED, Clause, clause_of
-from pytest_wfstate.suites.context import NotOpened
+from pytest_wfstate.suites.context import FACTS, NotOpened, SuiteFacts
 
 _WHOLE_REPORTS = (Violation, NotMeasured)
 """Errors whose text is the report: a traceback would add nothing."""
@@ -45,7 +45,8 @@ def collected(item: pytest.Function) -> None:
     suite: type[Suite] = item.cls
     item.extra_keyword_matches.add(clause.id)
     item.add_marker(pytest.mark.wfstate(contract=suite.contract.name, level=clause.level, fault=clause.fault))
-    item.user_properties += [("wfstate_clause", clause.id), ("wfstate_level", clause.level)]
+    item.user_properties += [(f"wfstate_{name}", getattr(clause, name)) for name in ("level", "fault")]
+    item.user_properties.append(("wfstate_clause", clause.id))
     if clause.id in suite.known_failures:
         item.add_marker(pytest.mark.xfail(reason=suite.known_failures[clause.id], strict=True))
 
@@ -94,6 +95,7 @@ def reported(item: Any, call: pytest.CallInfo[None], report: pytest.TestReport) 
         report.longrepr = (str(path), (line or 0) + 1, report.longrepr[2])
     results: list[tuple[str, Any]] = [("wfstate_result", _result(report, error))]
     results += [(NOT_OPENED, True)] if isinstance(error, NotOpened) else []
+    results += [(CAUSE, _cause(item, clause, error))] if report.failed or hasattr(report, "wasxfail") else []
     item.user_properties += results
     report.user_properties += results
 
@@ -118,6 +120,14 @@ def _by_names(item: Any) -> str:
     """Return which names the methods of the store were called by, if its contract has two for some."""
     names = item.callspec.params.get("_wfstate_item") if hasattr(item, "callspec") else None
     return f" (methods called by their {names})" if names else ""
+
+
+def _cause(item: Any, clause: Clause, error: BaseException | None) -> str:
+    """Return what a failure is due to, or "". If no fault was injected, that is a deviation of the store by itself."""
+    cause = cause_of(error)
+    if cause and clause.fault in ("none", "input"):
+        item.parent.stash.setdefault(FACTS, SuiteFacts()).deviations.setdefault(cause, clause.id)
+    return cause
 
 
 def _known(reason: str | None) -> str:

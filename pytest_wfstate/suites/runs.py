@@ -99,14 +99,17 @@ class RunSuite(Suite):
         "create": [
             Scenario([A]),
             Scenario([A2], before=[A, FETCH, B]),
-            Scenario([FETCH, A], faults=["kill", "power"]),
+            Scenario([A, FETCH], faults=["kill", "power"]),
         ],
-        "update": [Scenario([UPDATE_A, update("a", 8)], before=[FETCH, A])],
+        "update": [Scenario([UPDATE_A, update("a", 8)], before=[A, FETCH])],
         "delete": [
             Scenario([DELETE_A], before=[A, FETCH, B]),
-            Scenario([DELETE_A, A2], before=[CHARGE], faults=["kill", "power", "server"]),
+            Scenario([DELETE_A, A2], before=[A, CHARGE], faults=["kill", "power", "server"]),
         ],
-        "upsert": [Scenario([FETCH, CHARGE]), Scenario([FETCH2], before=[FETCH, CHARGE, A, FETCH_B])],
+        "upsert": [
+            Scenario([FETCH, CHARGE], before=[A]),
+            Scenario([FETCH2], before=[A, FETCH, CHARGE, B, FETCH_B]),
+        ],
     }
     heals = (DELETE_A,)
     lists = (Scenario([STEPS("a")], before=[A, FETCH, CHARGE], then=[FETCH2, FETCH_B, DELETE_A]),)
@@ -137,7 +140,7 @@ class RunSuite(Suite):
     test_steps_in_order = script(
         "core",
         "Steps are listed in the order they were added, separately for each run.",
-        *(*(upsert("a", name) for name in "mcaz"), *(upsert("b", name) for name in "zx"), STEPS("a"), STEPS("b")),
+        *(A, *(upsert("a", name) for name in "mcaz"), B, *(upsert("b", name) for name in "zx"), STEPS("a"), STEPS("b")),
         needs="order",
     )
     test_steps_missing = script(
@@ -239,6 +242,7 @@ class RunSuite(Suite):
     test_upsert_whole = script(
         "safe",
         "A step is replaced as a whole; nothing of the old one is left.",
+        A,
         *(upsert("a", error="bad", wait_task_id="task-1"), upsert("a", status="pending", result=None, started_at=None)),
         *LOOK_FETCH,
         *(RESTART, STEP("a", "fetch")),
@@ -259,41 +263,41 @@ class RunSuite(Suite):
     test_upsert_others = script(
         "safe",
         "A step belongs to one run; a step with the same id in another run is left alone.",
-        *(FETCH, FETCH_B, upsert("aa", "fetch", 3), FETCH2, *reads(["a", "b", "aa"])),
+        *(A, B, create("aa"), FETCH, FETCH_B, upsert("aa", "fetch", 3), FETCH2, *reads(["a", "b", "aa"])),
         RESTART,
         *reads(["a", "b", "aa"]),
     )
     test_upsert_seen_at_once = script(
         "safe",
         "A step saved through one handle is visible through every other at once, in order.",
-        *(FETCH, second_handle(CHARGE), FETCH2, STEPS("a"), second_handle(STEPS("a"))),
+        *(A, FETCH, second_handle(CHARGE), FETCH2, STEPS("a"), second_handle(STEPS("a"))),
         second_handle(upsert("a", "charge", 3)),
         *LOOK_FETCH,
     )
     test_upsert_statuses = script(
         "safe",
         "A step may have any status.",
-        *(upsert("a", status.value, status=status) for status in TaskStatus),
+        *(A, *(upsert("a", status.value, status=status) for status in TaskStatus)),
         *(STEPS("a"), RESTART, STEPS("a")),
     )
     test_steps_replaced_in_place = script(
         "safe",
         "A replaced step keeps its position.",
-        *(*(upsert("a", name) for name in "mcaz"), *(upsert("a", name, 2) for name in "cm"), STEPS("a")),
+        *(A, *(upsert("a", name) for name in "mcaz"), *(upsert("a", name, 2) for name in "cm"), STEPS("a")),
         *(upsert("a", "b"), upsert("a", "a", 3), STEPS("a")),
         needs="order",
     )
     test_steps_in_order_after_restart = script(
         "safe",
         "The order of the steps survives a restart.",
-        *(upsert("a", name) for name in "mcaz"),
+        *(A, *(upsert("a", name) for name in "mcaz")),
         *(RESTART, STEPS("a"), upsert("a", "c", 2), upsert("a", "b"), STEPS("a"), RESTART, STEPS("a")),
         needs="order",
     )
     test_steps_begin_anew = script(
         "safe",
         "After a run is deleted, its list of steps starts over.",
-        *(FETCH, CHARGE, DELETE_A, CHARGE, *LOOK_FETCH, FETCH, *LOOK_FETCH),
+        *(A, FETCH, CHARGE, DELETE_A, A, CHARGE, *LOOK_FETCH, FETCH, *LOOK_FETCH),
         RESTART,
         *LOOK_FETCH,
     )
@@ -330,7 +334,7 @@ class RunSuite(Suite):
         "safe",
         "A run deleted through one handle is gone for every other.",
         *(A, FETCH, second_handle(GET("a")), second_handle(STEPS("a")), DELETE_A),
-        *(second_handle(look) for look in [*LOOK_A, CHARGE]),
+        *(second_handle(look) for look in [*LOOK_A, A, CHARGE]),
         *LOOK_A,
     )
     test_values_refused = script(
@@ -364,12 +368,12 @@ class RunSuite(Suite):
     @clause("safe", "Any text can be a step id.", "input")
     def test_ids_any_step(self) -> None:
         looks = [STEPS("a"), *(STEP("a", step_id) for step_id in inputs.GOOD_IDS)]
-        self.context.play([*(upsert("a", step_id) for step_id in inputs.GOOD_IDS), *looks, RESTART, *looks])
+        self.context.play([A, *(upsert("a", step_id) for step_id in inputs.GOOD_IDS), *looks, RESTART, *looks])
 
     @clause("safe", "Two steps of a run are never confused, whatever characters their ids hold.", "input")
     def test_ids_steps_never_collide(self) -> None:
         self.context.play_each(
-            [upsert("a", first, 1), *looks, upsert("a", second, 2), *looks, RESTART, *looks]
+            [A, upsert("a", first, 1), *looks, upsert("a", second, 2), *looks, RESTART, *looks]
             for first, second in inputs.PAIRS
             for looks in [look("a", [first, second])]
         )
@@ -378,7 +382,8 @@ class RunSuite(Suite):
     def test_ids_never_joined(self) -> None:
         for (run, step), (other, another) in _ALIKE:
             looks = [*look(run, [step]), *look(other, [another])]
-            self.context.play([upsert(run, step, 1), *looks, upsert(other, another, 2), *looks, DELETE(run), *looks])
+            saved = [create(run), upsert(run, step, 1), *looks, create(other), upsert(other, another, 2), *looks]
+            self.context.play([*saved, DELETE(run), *looks])
 
     @clause("safe", "Every method refuses an invalid id and changes nothing.", "input")
     def test_ids_refused_everywhere(self) -> None:

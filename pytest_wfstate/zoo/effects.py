@@ -84,7 +84,7 @@ class StepIsLengthOfLog(JsonEffects):
     "effects",
     "mark.creates mark.in-order mark.survives-restart mark.idempotent mark.idempotent-elsewhere mark.seen-at-once",
     "mark.after-delete mark.long-log mark.values mark.any-id mark.ids-differ delete.seen-at-once aliasing.marked",
-    "mark.sets-time race.mark-delete",
+    "mark.sets-time",
 )
 class AgentHasNoName(JsonEffects):
     """A checkpoint created by a mark has an empty agent instead of "unknown". A search for that name misses it."""

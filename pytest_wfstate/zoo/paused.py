@@ -31,7 +31,7 @@ class ListsDownwards(FilePausedStore):
 
 @known_bad(
     "paused",
-    "remove.claimed remove.both race.killed-complete race.killed-remove token.kept renew.ended power.takeover",
+    "remove.claimed remove.both race.killed-complete token.kept renew.ended",
     "race.remove-renew race.killed-renew",
 )
 class RemoveForgetsTheClaim(FilePausedStore):
@@ -144,8 +144,8 @@ class RemoveFsyncsOnce(FilePausedStore):
     "race.save-recover race.claim-claim race.claim-recover race.claim-remove race.complete-recover",
     "race.recover-recover token.kept token.own token.new complete.token complete.token-lost",
     "complete.token-not-handle complete.token-paused-again complete.token-once token.others token.refused",
-    "renew.extends renew.lost renew.ended renew.paused-again race.claim-renew race.complete-renew",
-    "race.recover-renew race.remove-renew race.killed-renew",
+    "renew.extends renew.lost renew.ended renew.paused-again race.claim-renew",
+    "race.recover-renew race.remove-renew",
 )
 class ChecksThenRenames(FilePausedStore):
     """A claim checks for the file, removes a marker as stale, and renames the file to the marker.

@@ -17,8 +17,8 @@ from pytest_wfstate.zoo.base import known_bad
     "complete.others complete.own-again values.unknown list.only-paused ids.refused-by-all ids.claimed",
     "ids.claims-never-collide complete.not-anothers complete.not-anothers-after-save recover.older-than",
     "recover.older-than-limit recover.older-than-paused-again recover.age-of-last-claim recover.bad-age",
-    "race.save-complete race.complete-complete race.complete-recover race.load race.list race.killed-save",
-    "race.killed-claim race.killed-complete race.killed-recover race.killed-remove token.kept token.own token.new",
+    "race.save-complete race.complete-complete",
+    "token.kept token.own token.new",
     "complete.token complete.token-lost complete.token-not-handle complete.token-paused-again complete.token-once",
     "token.others token.refused renew.extends renew.lost renew.ended renew.paused-again",
 )
@@ -42,7 +42,7 @@ class ClaimOnlyReads(FilePausedStore):
     "race.killed-save race.killed-claim race.killed-complete race.killed-recover race.killed-remove token.kept",
     "token.own token.new complete.token complete.token-lost complete.token-not-handle complete.token-paused-again",
     "complete.token-once token.others token.refused renew.extends renew.lost renew.ended renew.paused-again",
-    "race.complete-renew race.remove-renew",
+    "race.complete-renew",
 )
 class ClaimDeletes(FilePausedStore):
     """A claim takes the record out of the store, as if from a queue. If the worker dies, the run is lost."""
@@ -56,8 +56,8 @@ class ClaimDeletes(FilePausedStore):
 @known_bad(
     "paused",
     "claim.leaves-winner errors.claim errors.complete race.claim-recover race.complete-recover race.recover-recover",
-    "race.killed-claim race.killed-complete race.killed-recover errors.fenced-complete errors.renew kill.takeover",
-    "power.takeover errors.takeover race.complete-renew race.renew-renew race.killed-renew",
+    "race.killed-complete errors.fenced-complete errors.renew kill.takeover",
+    "power.takeover errors.takeover race.complete-renew race.renew-renew",
 )
 class LoserDropsTheClaim(FilePausedStore):
     """A claim first removes any existing marker as stale.
@@ -72,9 +72,8 @@ class LoserDropsTheClaim(FilePausedStore):
 
 @known_bad(
     "paused",
-    "claim.missing claim.one-winner claim.leaves-winner race.claim-recover race.claim-remove race.complete-remove",
-    "race.recover-recover race.recover-remove race.killed-claim race.killed-complete race.killed-recover token.own",
-    "race.killed-renew",
+    "claim.missing claim.one-winner claim.leaves-winner",
+    "race.recover-recover token.own",
 )
 class ClaimOfNothingIsAnError(FilePausedStore):
     """Claiming a run that is not paused raises an error. Every worker that loses a race fails."""
@@ -138,7 +137,7 @@ class CompleteFreesTheClaimOfAnother(FilePausedStore):
         super().complete(run_id)
 
 
-@known_bad("paused", "complete.after-restart race.complete-recover race.killed-complete")
+@known_bad("paused", "complete.after-restart")
 class CompleteNeedsTheClaim(FilePausedStore):
     """A handle completes only the runs that it claimed itself.
 
@@ -154,8 +153,7 @@ class CompleteNeedsTheClaim(FilePausedStore):
 
 @known_bad(
     "paused",
-    "complete.idempotent complete.leaves-paused ids.claims-never-collide race.complete-recover race.complete-remove",
-    "race.killed-complete",
+    "complete.idempotent complete.leaves-paused ids.claims-never-collide race.complete-recover",
 )
 class CompleteTwiceIsAnError(FilePausedStore):
     """Completing a run that is not in flight raises an error. A worker that retries after a lost response fails."""
@@ -169,7 +167,7 @@ class CompleteTwiceIsAnError(FilePausedStore):
 @known_bad(
     "paused",
     "complete.ends complete.idempotent complete.after-restart complete.others complete.own-again ids.claimed",
-    "race.killed-complete race.killed-remove token.kept renew.ended",
+    "race.killed-remove token.kept renew.ended",
 )
 class CompleteForgets(FilePausedStore):
     """Completing a run only clears the handle's memory; its marker is left for a later cleanup.
@@ -184,8 +182,8 @@ class CompleteForgets(FilePausedStore):
 
 @known_bad(
     "paused",
-    "complete.leaves-paused complete.paused-again ids.claims-never-collide kill.complete power.complete",
-    "errors.complete race.save-complete race.complete-recover",
+    "complete.leaves-paused complete.paused-again ids.claims-never-collide power.complete",
+    "race.save-complete race.complete-recover",
 )
 class CompleteRemoves(FilePausedStore):
     """Completing a run removes it altogether. A run that has paused again at its next stage is lost."""

@@ -39,8 +39,8 @@ class TokenOfTheHandle(FilePausedStore):
 
 @known_bad(
     "paused",
-    "token.own errors.fenced-complete kill.renew power.renew errors.renew kill.takeover power.takeover",
-    "errors.takeover kill.fenced-complete power.fenced-complete race.complete-renew race.renew-renew",
+    "token.own",
+    "race.complete-renew race.renew-renew",
     "race.remove-renew race.killed-renew",
 )
 class TokenForEveryone(FilePausedStore):
@@ -78,8 +78,7 @@ class TokenNeverForgotten(FilePausedStore):
 @known_bad(
     "paused",
     "complete.token-lost complete.token-not-handle complete.token-paused-again complete.token-once token.others",
-    "kill.fenced-complete power.fenced-complete errors.fenced-complete kill.renew power.renew errors.renew",
-    "race.complete-renew race.recover-renew race.renew-renew race.killed-renew",
+    "race.complete-renew race.recover-renew race.renew-renew",
 )
 class TokenIsNotCompared(FilePausedStore):
     """`complete` accepts a token but does not compare it.
@@ -113,8 +112,7 @@ class HandleBeforeToken(FilePausedStore):
 
 @known_bad(
     "paused",
-    "complete.token complete.token-lost complete.token-not-handle kill.fenced-complete power.fenced-complete",
-    "errors.fenced-complete kill.takeover power.takeover errors.takeover",
+    "complete.token complete.token-lost complete.token-not-handle",
 )
 class TokenInMemory(FilePausedStore):
     """Tokens are compared with those that the handle knows. A restarted worker cannot complete its run."""
@@ -129,7 +127,7 @@ class TokenInMemory(FilePausedStore):
 
 @known_bad(
     "paused",
-    "complete.token-once race.recover-renew race.killed-renew",
+    "complete.token-once race.recover-renew",
 )
 class CompletedTwiceIsTrue(FilePausedStore):
     """Completing with a token returns True if the run is not in flight: it is done, after all.
@@ -145,7 +143,7 @@ class CompletedTwiceIsTrue(FilePausedStore):
 
 @known_bad(
     "paused",
-    "complete.token-paused-again renew.paused-again kill.takeover power.takeover race.save-renew",
+    "complete.token-paused-again renew.paused-again race.save-renew",
 )
 class TokenEndsTheRun(FilePausedStore):
     """Completing with a token removes the run altogether. A run that has paused again at its next stage is lost."""

@@ -11,7 +11,7 @@ from pytest_wfstate.zoo.base import known_bad
 from pytest_wfstate.zoo.correct_stores import JsonResume
 
 
-@known_bad("resume", "save.shorter save.elsewhere race.save-save")
+@known_bad("resume", "save.shorter save.elsewhere")
 class NeverTruncates(JsonResume):
     """A file is overwritten from its start, but never truncated.
 

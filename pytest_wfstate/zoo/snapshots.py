@@ -68,7 +68,6 @@ class KeepsAHundred(JsonSnapshots):
 @known_bad(
     "snapshots",
     "save.step-zero save.any-step latest.not-last-saved list.ordered list.ordered-after-restart list.many",
-    "race.save-save",
 )
 class ListsAsSaved(JsonSnapshots):
     """Snapshots are listed in the order they were saved. A step that is saved late is listed last."""

@@ -8,6 +8,7 @@ import functools
 from collections.abc import Iterator
 from typing import Any, NoReturn
 
+from pytest_wfstate.errors import blamed, cause_of
 from pytest_wfstate.faults.bounds import CheckFails
 from pytest_wfstate.faults.crash.budget import Budget
 from pytest_wfstate.faults.crash.clean_process import CannotCompare, CleanProcess, Verdict
@@ -117,7 +118,7 @@ class Checker:
         text = report(state, effects, error, advice, counts, kept_at, replayed)
         kind = ErrorBug if state.run.injected else CrashBug
         # The report has the check's error and its line, so the error is not shown again.
-        raise kind(text.replace(str(task.home.path), "home"), replay) from None
+        raise blamed(kind(text.replace(str(task.home.path), "home"), replay), cause_of(error)) from None
 
     def _outside(self, run: CrashedRun, index: int) -> tuple[list[Any], list[str], list[Any]]:
         """Return what the outside knows at a point. The last is kept: disks are built point by point."""

@@ -8,6 +8,7 @@ from collections.abc import Callable, Generator, Sequence
 from pathlib import Path
 from typing import Any, Literal, get_args
 
+from pytest_wfstate.errors import blamed, cause_of
 from pytest_wfstate.faults.bounds import Bounds, CheckFails
 from pytest_wfstate.faults.disk.home import Home
 from pytest_wfstate.faults.failures import CatchFailure
@@ -240,7 +241,7 @@ class RaceExplorer:
         command = self._task.replay_with
         replayed = (command, replay) if command else None
         text = report(schedule, error, content, counts.format(self.result), kept_at, replayed)
-        raise RaceBug(text.replace(str(self._task.home.path), "home"), replay) from None
+        raise blamed(RaceBug(text.replace(str(self._task.home.path), "home"), replay), cause_of(error)) from None
 
     def _try_remembered(self, clients: Clients) -> Steps[None]:
         """Run the schedules that failed in earlier runs of the test, as far as this race allows them."""

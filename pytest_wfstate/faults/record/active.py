@@ -6,12 +6,13 @@ the code under test keeps. Without an active recorder, a stand-in just makes the
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import functools
 import os
 import threading
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -33,6 +34,15 @@ class ActiveRecorder:
     def turn_off(self) -> None:
         """Deactivate the recorder: every stand-in makes the real call again."""
         self.recorder = None
+
+    @contextlib.contextmanager
+    def paused(self) -> Iterator[None]:
+        """Make the real calls in a block, which does not belong to what is recorded."""
+        recorder, self.recorder = self.recorder, None
+        try:
+            yield
+        finally:
+            self.recorder = recorder
 
 
 class _InStandIn(threading.local):

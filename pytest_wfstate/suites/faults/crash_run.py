@@ -1,7 +1,8 @@
 """Crash runs: a scenario in the crash lab, judged by the reference.
 
 The calls of a scenario are acknowledged one by one. After a crash the reopened store must show what the reference
-shows after the acknowledged calls, with or without the one that was in flight; then it must keep working.
+shows after the acknowledged calls, with or without the one that was in flight; then it must keep working. In place of
+the reference there can be the store's own uninterrupted runs.
 """
 
 from __future__ import annotations
@@ -17,8 +18,11 @@ import pytest
 
 from pytest_wfstate.contracts.base import Call
 from pytest_wfstate.engine.handles import FIRST, Handles
+from pytest_wfstate.engine.own_runs import OwnRuns, learning, own_problem
 from pytest_wfstate.engine.results import Results
 from pytest_wfstate.engine.script import RESTART, ScriptRun, Step, ViaHandle
+from pytest_wfstate.engine.visibility import need_visible
+from pytest_wfstate.errors import blamed
 from pytest_wfstate.faults.crash.failing_gate import Reaction
 from pytest_wfstate.labs.crash import Disk
 from pytest_wfstate.oracle.history import Errored, Outcome, Refused, Returned
@@ -104,10 +108,38 @@ class CrashRun:
         self._reads: list[Call] = []
         self._afterwards = list(context.suite.afterwards)
         self._ack = ack
-        self._refusals: list[bool] = []
+        self._refusals: list[Refused | None] = []
+        """How each call was refused in the rehearsal, if it was."""
+        self._partial = ""
         self._start: States = ()
         self._reads_of_generated: dict[str, list[Call]] = {}
         self._resolved_calls: dict[Hashable, Call] = {}
+
+    @property
+    def cannot_tell(self) -> str:
+        """Why the last check says nothing, if it is judged by own runs."""
+        return own_problem(self._judge.model, self._partial)
+
+    @property
+    def may_write_nothing(self) -> bool:
+        """Whether the store refuses all calls, which then need not change anything."""
+        return isinstance(self._judge.model, OwnRuns) and all(self._refusals[: len(self._calls)])
+
+    def rehearse_alone(self) -> None:
+        """Make all calls without a crash, twice, and from now on judge by what the store does then.
+
+        Raises:
+            Violation: it does not do the same twice.
+        """
+        self._judge = self._context.own_judge()
+        self._calls, self._afterwards = list(self._scenario.calls), list(self._context.suite.afterwards)
+        self._refusals.clear()
+        with learning(self._judge.model):
+            self.rehearse()
+        scenario, reference = self._scenario, self._context.new_model(in_order=False)
+        with contextlib.closing(self._judge):
+            reads = [*scenario.first, *self._reads]
+            need_visible(self._judge.model, reference, scenario.before, self._calls, reads)
 
     def rehearse(self) -> None:
         """Make all calls without a crash, and learn which of them the store offers.
@@ -115,24 +147,24 @@ class CrashRun:
         Raises:
             Violation: the store does not do what the reference does.
         """
-        for calls in (self._scenario.calls, ()):
-            with self._context.handles(self._context.home()) as handles:
+        for number, done in self._rehearsals():
+            with contextlib.closing(self._judge), self._handles(self._context.home()) as handles:
                 script = ScriptRun(self._judge.begin())
                 script.run(handles, [*self._scenario.before, RESTART])
                 self._start = script.timeline.states
-                for unresolved in calls:
+                for unresolved in self._calls[:number]:
                     if not self._changes(unresolved) and not script.offers(handles, unresolved):
                         self._calls.remove(unresolved)
                         continue
                     call = script.results.resolve(unresolved)
-                    outcome = handles.outcome(FIRST, call)
-                    self._refusals.append(isinstance(outcome, Refused))
+                    outcome = _outcome(script, handles, FIRST, call)
+                    self._refusals += [outcome if isinstance(outcome, Refused) else None]
                     script.judge(handles, FIRST, call, outcome)
                 if script.could_not_replace:
                     pytest.skip(self._context.not_supported("replace"))
                 script.run(handles, [RESTART, *self._scenario.first])
                 self._reads = [call for call in self._contract.observe(IDS) if script.offers(handles, call)]
-                script.run(handles, self._next_calls(len(calls)))
+                script.run(handles, self._next_calls(done))
                 self._afterwards = [call for call in self._afterwards if script.offers(handles, call)]
                 generated = self._reads_of(script.timeline.generated_ids)
                 script.run(handles, [RESTART, *self._reads, *generated])
@@ -140,7 +172,7 @@ class CrashRun:
     def setup(self, home: Path) -> None:
         """Do what was done before."""
         self._context.prepare(home)
-        with self._context.handles(home) as handles:
+        with self._handles(home) as handles:
             for step in self._scenario.before:
                 if isinstance(step, str):
                     handles.restart()
@@ -150,14 +182,14 @@ class CrashRun:
 
     def workload(self, home: Path) -> None:
         """Make the calls, and acknowledge each."""
-        with self._context.handles(home) as handles:
+        with self._handles(home) as handles:
             self._work(handles)
 
     def retrying_workload(self, home: Path) -> Reaction | None:
         """Make the calls, and retry each that fails, once, through the same handle. Return what a report says of it."""
         reaction = None
         results = Results()
-        with self._context.handles(home) as handles:
+        with self._handles(home) as handles:
             for number, unresolved in enumerate(self._calls):
                 call = results.resolve(unresolved)
                 try:
@@ -177,7 +209,7 @@ class CrashRun:
 
         The client has then already exchanged with the server what precedes its first call.
         """
-        with self._context.handles(home) as handles:
+        with self._handles(home) as handles:
             if self._scenario.before:
                 handles.outcome(FIRST, self._reads[0])
             yield lambda: self._work(handles)
@@ -188,6 +220,7 @@ class CrashRun:
         Raises:
             Violation: the reference does not explain what the store returned.
         """
+        self._partial = ""
         first, *later = _by_process(disk.acked)
         plan = self._plan(first)
         script = ScriptRun(self._judge.begin(self._start))
@@ -195,12 +228,12 @@ class CrashRun:
         for calls, acks in zip(itertools.cycle([plan, self._reads]), later, strict=False):
             self._replay(script, REOPENED, [call for call in calls if self._changes(call)], acks)
         generated = self._reads_of(ack.generated_id for ack in disk.acked if isinstance(ack, Acknowledged))
-        with self._context.handles(disk.home) as handles:
+        with contextlib.closing(self._judge), self._handles(disk.home) as handles:
             for calls in ([*generated, *plan], [*self._reads, *generated]):
                 self._ack(Restarted())
                 for unresolved in calls:
                     call = self._resolved(unresolved, script.results)
-                    outcome = handles.outcome(REOPENED, call)
+                    outcome = _outcome(script, handles, REOPENED, call)
                     script.judge(handles, REOPENED, call, outcome)
                     if self._changes(call):
                         self._promise(call, outcome)
@@ -222,6 +255,7 @@ class CrashRun:
             made.append(self._resolved(call, script.results))
             returned = next((ack for ack in waiting if not isinstance(ack.outcome, Errored)), None)
             if returned is None:
+                self._partial = call.name if self._contract[call.name].partial_effects else self._partial
                 break
             script.results.add(returned.call, returned.outcome)
         script.timeline.crash(client, made, [ack.outcome for ack in acks])
@@ -237,10 +271,13 @@ class CrashRun:
         """Make a call. A refusal that the rehearsal did not have is an error: the call may have taken effect."""
         outcome = handles.outcome(FIRST, call)
         refusal = handles.driver.refusal
-        is_expected = self._refusals[number] or (retries and self._judge.model.may_refuse(call))
+        is_expected = self._refusals[number] == outcome or (retries and self._judge.model.may_refuse(call))
         if isinstance(outcome, Refused) and not is_expected and refusal is not None:
             raise refusal
         return outcome
+
+    def _handles(self, home: Path) -> Handles:
+        return self._context.handles(home, self._judge.model.errors)
 
     def _changes(self, call: Call) -> bool:
         return self._contract[call.name].mutates
@@ -265,10 +302,25 @@ class CrashRun:
         done = sum(not isinstance(ack.outcome, Errored) for ack in acks)
         return [*self._scenario.first, *self._reads, *self._next_calls(done), *self._afterwards]
 
+    def _rehearsals(self) -> list[tuple[int, int]]:
+        """Return how many calls to make, and with how many of them acknowledged the next process continues."""
+        number = len(self._calls)
+        made = [(count, done) for count in range(number, -1, -1) for done in (count, count - 1) if done >= 0]
+        continued = {(count, tuple(map(id, self._next_calls(done)))): (count, done) for count, done in reversed(made)}
+        return list(reversed(continued.values()))
+
     def _next_calls(self, done: int) -> Sequence[Call]:
         """Return what the next process does if this many calls were acknowledged; the rehearsal does the same."""
         calls, then = self._calls, self._scenario.then
         return [calls[min(done, len(calls) - 1)]] if then is None else then
+
+
+def _outcome(script: ScriptRun, handles: Handles, client: str, call: Call) -> Outcome:
+    try:
+        return handles.outcome(client, call)
+    except Exception as error:
+        blamed(error, f"{script.timeline.named(call)}raises {type(error).__name__}")
+        raise
 
 
 def _title(scenario: Scenario) -> str:

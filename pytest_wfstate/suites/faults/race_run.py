@@ -1,7 +1,8 @@
 """Race runs: calls of two workers in every interleaving, judged by the reference.
 
 Each worker has a handle of its own. Their results, and what a store shows that is opened afterwards, must be possible
-in memory, in some order of the calls that agrees with which call returned before which began.
+in memory, in some order of the calls that agrees with which call returned before which began. In place of memory there
+can be the store's own serial runs.
 """
 
 from __future__ import annotations
@@ -19,8 +20,10 @@ import pytest
 
 from pytest_wfstate.contracts.base import Call
 from pytest_wfstate.engine.handles import Handles
+from pytest_wfstate.engine.own_runs import OwnRuns, learning, own_problem
 from pytest_wfstate.engine.results import Results
 from pytest_wfstate.engine.script import RESTART, ScriptRun
+from pytest_wfstate.engine.visibility import need_visible
 from pytest_wfstate.errors import Violation
 from pytest_wfstate.faults.race.explorer import ClientDied
 from pytest_wfstate.faults.race.explorer import Outcome as Ended
@@ -94,6 +97,8 @@ class WorkerOrder:
     home: Path
     call: Call
     prepares: bool
+    errors: tuple[type[Exception], ...]
+    """Errors that are outcomes like others."""
 
 
 class MadeCalls(list[MadeCall]):
@@ -114,30 +119,57 @@ class RaceRun:
         self._judge = judge
         self._case = case
         self._reads: list[Call] = []
+        self._partial = ""
+        self._own_judge: Judge | None = None
         self.clients = [self._client(calls) for calls in case.workers]
 
+    @property
+    def cannot_tell(self) -> str:
+        """Why the last check says nothing, if it is judged by own runs."""
+        return own_problem(self._judge.model, self._partial)
+
+    @property
+    def may_write_nothing(self) -> bool:
+        """Return False: a race in which nothing is written says nothing."""
+        return False
+
+    def rehearse_alone(self) -> None:
+        """Make all calls, one worker after the other, twice, and from now on judge by what the store does then.
+
+        Raises:
+            Violation: it does not do the same twice.
+        """
+        self._judge = self._new_own_judge()
+        with learning(self._judge.model):
+            self.rehearse()
+        calls = [call for calls in self._case.workers for call in calls]
+        with contextlib.closing(self._judge):
+            need_visible(self._judge.model, self._context.model, self._case.before, calls, self._reads)
+
     def rehearse(self) -> None:
-        """Make all calls, one worker after the other, and learn which of them the store offers.
+        """Make all calls, one worker after the other in each order, and learn which of them the store offers.
 
         Raises:
             Violation: the store does not do what the reference does.
         """
-        with self._context.handles(self._context.home()) as handles:
-            script = ScriptRun(self._judge.begin())
-            script.run(handles, [*self._case.before, RESTART])
-            if script.could_not_replace:
-                pytest.skip(self._context.not_supported("replace"))
-            for calls in self._case.workers:
-                script.run(handles, [*calls, RESTART])
-            self._reads = [call for call in self._contract.observe(["a", "b"]) if script.offers(handles, call)]
-            script.run(handles, self._reads_of(script.timeline.generated_ids))
+        in_turn, reversed_ = self._case.workers, self._case.workers[::-1]
+        for workers in [in_turn] if self._context.medium == "server" else [in_turn, reversed_]:  # a new home takes time
+            with contextlib.closing(self._judge), self._handles(self._context.home()) as handles:
+                script = ScriptRun(self._judge.begin())
+                script.run(handles, [*self._case.before, RESTART])
+                if script.could_not_replace:
+                    pytest.skip(self._context.not_supported("replace"))
+                for calls in workers:
+                    script.run(handles, [*calls, RESTART])
+                self._reads = [call for call in self._contract.observe(["a", "b"]) if script.offers(handles, call)]
+                script.run(handles, self._reads_of(script.timeline.generated_ids))
 
     def setup(self, home: Path) -> None:
         """Do what was done before."""
         if self._case.prepares:
             return
         self._context.prepare(home)
-        with self._context.handles(home) as handles:
+        with self._handles(home) as handles:
             for call in self._case.before:
                 handles.outcome(BEFORE, call)
 
@@ -145,7 +177,7 @@ class RaceRun:
         """Do what was done before, on a new store; return its home, and the store, whose code is interleaved."""
         home = self._context.unprepared_home()
         self.setup(home)
-        with self._context.handles(home) as handles:
+        with self._handles(home) as handles:
             return home, handles[BEFORE]
 
     def run_rounds(self, number: int, processes: Storm) -> None:
@@ -157,7 +189,8 @@ class RaceRun:
         for _ in range(number):
             home = self._context.unprepared_home()
             self.setup(home)
-            orders = [[WorkerOrder(home, call, self._case.prepares) for call in calls] for calls in self._case.workers]
+            prepares, errors = self._case.prepares, self._judge.model.errors
+            orders = [[WorkerOrder(home, call, prepares, errors) for call in calls] for calls in self._case.workers]
             try:
                 timed_calls = processes.round(orders)
             except WorkerLost as lost:
@@ -179,7 +212,7 @@ class RaceRun:
             made, results = MadeCalls(), Results()
             if self._case.prepares:
                 self._context.prepare(home)
-            with self._context.handles(home) as handles:
+            with self._handles(home) as handles:
                 for unresolved in calls:
                     call = results.resolve(unresolved)
                     begin = steps_taken()
@@ -200,12 +233,37 @@ class RaceRun:
         ]
         end = max(entry.end for entry in entries)
         reads = [*self._reads, *self._reads_of(generated)]
-        with self._context.handles(home) as handles:
+        self._partial = next((entry.name for entry in entries if self._is_partial(entry)), "")
+        with contextlib.closing(self._judge), self._handles(home) as handles:
             after = [
                 _instant(AFTER, call, handles.outcome(AFTER, call), moment)
                 for moment, call in enumerate(reads, math.ceil(end) + 1)
             ]
-        self._judge.schedule([*entries, *after])
+            self._judge_all([*entries, *after])
+
+    def _judge_all(self, entries: Sequence[Entry]) -> None:
+        try:
+            self._judge.schedule(entries)
+        except Violation as violation:
+            if isinstance(self._judge.model, OwnRuns) or not self._context.deviates:
+                raise
+            # The rehearsal has not tried each order: a store that deviates may do the same without a race.
+            self._own_judge = self._own_judge or self._new_own_judge()
+            with contextlib.closing(self._own_judge):
+                try:
+                    self._own_judge.schedule(entries)
+                except Exception:
+                    raise violation from None
+            self._context.judges_by_own_runs(violation.cause)
+
+    def _new_own_judge(self) -> Judge:
+        return self._context.own_judge(alone=(BEFORE, AFTER))
+
+    def _is_partial(self, entry: Entry) -> bool:
+        return not entry.must_have_happened and self._contract[entry.name].partial_effects is not None
+
+    def _handles(self, home: Path) -> Handles:
+        return self._context.handles(home, self._judge.model.errors)
 
     def _before(self) -> list[Entry]:
         calls = self._case.before
@@ -248,7 +306,7 @@ def two_processes(context: ClauseContext) -> Storm:
                 if home not in opened:
                     if order.prepares:
                         context.prepare(home)
-                    opened[home] = stack.enter_context(context.handles(home)), Results()
+                    opened[home] = stack.enter_context(context.handles(home, order.errors)), Results()
                 handles, results = opened[home]
                 call = results.resolve(unresolved)
                 outcome = handles.outcome(WORKER, call)

@@ -11,8 +11,7 @@ from pytest_wfstate.zoo.correct_stores import JsonFiles
 
 
 @shared_bug(
-    paused="remove.idempotent remove.others recover.older-than-paused-again race.killed-remove power.takeover "
-    "race.remove-renew",
+    paused="remove.idempotent remove.others recover.older-than-paused-again race.remove-renew",
     history="clear.idempotent kill.clear power.clear errors.clear",
 )
 class DeleteWantsIt(JsonFiles):
@@ -45,7 +44,7 @@ class SaveClearsAllThatBeginAlike(JsonFiles):
 
 
 @shared_bug(
-    effects="mark.after-delete save.after-delete delete.seen-at-once race.mark-delete",
+    effects="mark.after-delete save.after-delete delete.seen-at-once",
     history="append.after-clear clear.elsewhere",
 )
 class DeletedForGood(JsonFiles):

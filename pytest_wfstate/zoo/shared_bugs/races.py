@@ -136,7 +136,9 @@ class ChecksThenDeletes(JsonFiles):
                 held.sync()
 
 
-@shared_bug(effects="race.save-delete", resume="race.save-delete")
+@shared_bug(
+    effects="race.save-delete", paused="race.save-remove race.save-complete race.save-renew", resume="race.save-delete"
+)
 class CopiesTheOldOne(JsonFiles):
     """A save first copies the existing file as a backup. If the file is deleted in between, the save fails."""
 
@@ -183,7 +185,7 @@ class ListsItsRuns(JsonFiles):
 @shared_bug(
     effects="race.first-use",
     paused="race.first-use",
-    resume="race.first-use",
+    resume="race.first-use race.save-save race.load",
     runs="race.first-use",
     snapshots="race.first-use",
     history="race.first-use race.append-append race.read",

@@ -53,10 +53,9 @@ class MissingIsAnError(JsonFiles):
     effects="save.replaces save.survives-restart handles.see-each-other mark.after-save save.after-marks "
     "corrupt.heals errors.save",
     paused="save.replaces save.survives-restart handles.see-each-other corrupt.heals errors.save "
-    "race.save-recover race.killed-save race.killed-claim race.killed-complete race.killed-recover "
-    "race.killed-remove race.remove-renew race.killed-renew",
+    "race.save-recover race.killed-recover",
     resume="save.replaces save.survives-restart handles.see-each-other save.shorter save.others save.elsewhere "
-    "corrupt.heals errors.delete",
+    "corrupt.heals errors.save errors.delete",
     runs="save.replaces save.survives-restart handles.see-each-other create.keeps-steps create.replaces-all "
     "create.keeps-times update.newest update.stamp-alone errors.create",
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pytest_wfstate.report.failures import group_lines
 from pytest_wfstate.report.scorecard import Item, Row, rows_of, scorecard, violations
 
 
@@ -91,6 +92,47 @@ def test_a_line_has_no_count_of_0() -> None:
     assert row.in_a_line() == (
         "TestStore: core 0/1; 1 known to fail, 1 not applicable, 2 not asked; not compared: prompt"
     )
+
+
+def test_clauses_that_were_judged_by_own_runs_are_counted_with_the_reason() -> None:
+    judged = [Item("TestStore", name, "safe", "passed", own_runs=("load() lies", "x")) for name in ("a.b.c", "a.b.d")]
+    assert Row("TestStore", [*judged, item("failed")]).in_a_line() == (
+        "TestStore: core 0/1, safe 2/2; 1 failed; 2 clauses judged against the store's own uninterrupted runs, since "
+        "load() lies"
+    )
+
+
+def test_a_deviation_that_no_clause_reports_is_not_clean() -> None:
+    judged = Item("TestStore", "a.kill.c", "safe", "passed", is_injected=True, own_runs=("load() lies",))
+    assert Row("TestStore", [judged, item("passed")]).unreported() == "load() lies"
+    assert not Row("TestStore", [judged, item("passed")]).is_clean
+    for reported in ("known", "failed", "not measured"):
+        assert Row("TestStore", [judged, item(reported)]).unreported() == ""
+    assert Row("TestStore", [judged, item("known")]).is_clean
+
+
+def test_what_fails_for_the_same_reason_is_shown_once() -> None:
+    def failed(clause: str, cause: str, *, is_injected: bool = False) -> Item:
+        return Item("TestStore", clause, "core", "failed", f"{clause}\nin full", cause=cause, is_injected=is_injected)
+
+    items = [
+        failed("a.kill.c", "kill", is_injected=True),
+        failed("a.b", "lies"),
+        failed("a.c", "lies"),
+        failed("a.d", ""),
+    ]
+    assert violations([Row("store", items)]).splitlines() == [
+        *("--- store: a.b fails ---", "a.b", "in full", ""),
+        "store: a.c fails, as a.b does, because lies",
+        *("--- store: a.d fails ---", "a.d", "in full", ""),
+        *("--- store: a.kill.c fails ---", "a.kill.c", "in full"),
+    ]
+    assert group_lines(items) == [
+        "a.b and 1 more fail because lies: fix this first",
+        "a.d fails",
+        "a.kill.c fails because kill",
+    ]
+    assert group_lines(items[:2]) == []
 
 
 def test_every_suite_has_a_row_even_if_nothing_is_asked_of_it() -> None:

@@ -3,16 +3,28 @@
 from __future__ import annotations
 
 import contextlib
+import datetime
+import itertools
+import os
 import re
 import sqlite3
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 from typing import Any, ClassVar
 
 import pytest
 
-from pytest_wfstate import FilePausedStore, FileResumeStore, InvalidSetting, ResumePoint
+from pytest_wfstate import (
+    FilePausedStore,
+    FileResumeStore,
+    InvalidSetting,
+    MemoryPausedStore,
+    PausedWorkflow,
+    ResumePoint,
+)
+from pytest_wfstate.stores.file.folder import LockedFolder
 from pytest_wfstate.suites import PausedSuite, ResumeSuite
+from pytest_wfstate.zoo.correct_stores import JsonFiles, JsonPaused, JsonResume
 from tests.unit.suites.only import only
 
 SLUG = re.compile(r"[a-z0-9-]+")
@@ -180,6 +192,256 @@ class TestListsTwice(AnyOrderSuite):
 
     def open(self, home: Path) -> FilePausedStore:
         return ListsTwice(home)
+
+
+class SaysWhetherItWasThere(JsonResume):
+    """Deleting returns whether there was a point, and ids are slugs, which is declared."""
+
+    def check(self, *ids: str) -> None:
+        for run_id in ids:
+            if not SLUG.fullmatch(run_id):
+                raise Rejected(f"{run_id!r} is not a slug")
+
+    def delete(self, run_id: str) -> Any:
+        was_there = self.point(run_id) is not None
+        super().delete(run_id)
+        return was_there
+
+
+class SlugSuite(ResumeSuite):
+    refusals = (Rejected,)
+
+    def accepts(self, id: str) -> bool | None:  # noqa: A002
+        return SLUG.fullmatch(id) is not None
+
+    def open(self, home: Path) -> JsonResume:
+        return SaysWhetherItWasThere(home)
+
+
+@only(
+    *("test_save_load", "test_save_replaces", "test_delete_forgets", "test_delete_others", "test_delete_idempotent"),
+    *("test_ids_any_text", "test_ids_never_collide", "test_ids_stay_inside", "test_ids_refused", "test_save_bad_id"),
+    *("test_random_calls", "test_kill_save", "test_kill_delete", "test_race_save_delete", "test_errors_delete"),
+)
+class TestSlugs(SlugSuite):
+    pass
+
+
+class InPlace(JsonFiles):
+    """Writes a file in place: a crash leaves a part of it."""
+
+    def write(self, held: LockedFolder, name: str, data: bytes) -> None:
+        with open(self.folder.path(name), "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        held.sync()
+
+
+class SlugsInPlace(InPlace, SaysWhetherItWasThere):
+    pass
+
+
+@only("test_save_load", "test_save_replaces", "test_delete_idempotent", "test_kill_save", "test_race_save_save")
+class TestSlugsInPlace(SlugSuite):
+    known_failures: ClassVar = {"resume.kill.save": "a point is written in place"}
+
+    def open(self, home: Path) -> JsonResume:
+        return SlugsInPlace(home)
+
+
+class OwnErrors(MemoryPausedStore):
+    """Refuses with an error of its own."""
+
+    def save(self, paused: PausedWorkflow) -> None:
+        self._refusing(super().save, paused)
+
+    def load(self, run_id: str) -> PausedWorkflow | None:
+        loaded: PausedWorkflow | None = self._refusing(super().load, run_id)
+        return loaded
+
+    def _refusing(self, call: Callable[..., Any], argument: object) -> Any:
+        try:
+            return call(argument)
+        except (ValueError, TypeError) as error:
+            raise Rejected(str(error)) from error
+
+
+class OwnErrorsSuite(PausedSuite):
+    medium = "memory"
+    refusals = (Rejected,)
+    homes: ClassVar[dict[Path, MemoryPausedStore]] = {}
+    kind: ClassVar[type[MemoryPausedStore]] = OwnErrors
+
+    def open(self, home: Path) -> MemoryPausedStore:
+        return self.homes.setdefault(home, self.kind()).handle()
+
+
+@only("test_save_load", "test_save_refused", "test_ids_refused", "test_claim_one_winner", "test_race_claim_claim")
+class TestOwnErrors(OwnErrorsSuite):
+    pass
+
+
+class SavesAndRefuses(OwnErrors):
+    """A lost update: what is refused has replaced the record."""
+
+    def save(self, paused: PausedWorkflow) -> None:
+        if paused.wf_state.get("rate", 0) != 0:
+            super().save(paused.model_copy(update={"wf_state": {}}))
+        super().save(paused)
+
+
+@only("test_save_load", "test_save_refused", "test_ids_refused", "test_claim_one_winner")
+class TestSavesAndRefuses(OwnErrorsSuite):
+    kind = SavesAndRefuses
+    known_failures: ClassVar = {"paused.save.refused": "what is refused has replaced the record"}
+
+
+class ClaimsTwice(AnyOrder):
+    def claim(self, run_id: str) -> PausedWorkflow | None:
+        if self.load(run_id) is None:
+            return None
+        paused = self.load(run_id)
+        super().claim(run_id)
+        return paused
+
+
+@only("test_list_sorted", "test_claim_takes", "test_claim_one_winner", "test_race_claim_claim")
+class TestClaimsTwice(AnyOrderSuite):
+    known_failures: ClassVar = {"paused.race.claim-claim": "it looks before it claims, and both win"}
+
+    def open(self, home: Path) -> FilePausedStore:
+        return ClaimsTwice(home)
+
+
+# Deviations that nobody declares hide no other
+
+
+class Counts(JsonResume):
+    """A point is loaded with a step more than it was saved with."""
+
+    def load(self, run_id: str) -> ResumePoint | None:
+        point = super().load(run_id)
+        return point and point.model_copy(update={"step": point.step + 1})
+
+
+@only("test_save_load", "test_kill_save", "test_power_delete", "test_race_save_delete")
+class TestCounts(ResumeSuite):
+    """What is right after a crash and in a race is right."""
+
+    known_failures: ClassVar = {"resume.save.load": "it counts"}
+
+    def open(self, home: Path) -> JsonResume:
+        return Counts(home)
+
+
+class CountsInPlace(InPlace, Counts):
+    def delete(self, run_id: str) -> None:
+        with self.folder.exclusive() as held:
+            self.folder.path(self.name(run_id)).unlink(missing_ok=True)
+            if run_id == "a":
+                held.sync()
+
+
+@only("test_save_load", "test_kill_save", "test_power_save", "test_errors_save", "test_race_load")
+class TestCountsInPlace(ResumeSuite):
+    """What is torn is torn."""
+
+    known_failures: ClassVar = {
+        "resume.save.load": "it counts",
+        "resume.kill.save": "a point is written in place",
+        "resume.power.save": "a point is written in place",
+        "resume.errors.save": "a point is written in place",
+        "resume.race.load": "a point is written in place",
+    }
+
+    def open(self, home: Path) -> JsonResume:
+        return CountsInPlace(home)
+
+
+class NeverTwice(JsonResume):
+    """A point cannot be saved again, and nobody says so."""
+
+    def put(self, record: ResumePoint) -> None:
+        if self.point(record.run_id) is not None:
+            raise Rejected(record.run_id)
+        super().put(record)
+
+
+@only("test_save_replaces", "test_save_load", "test_kill_save", "test_kill_delete", "test_errors_save")
+class TestNeverTwice(ResumeSuite):
+    known_failures: ClassVar = {"resume.save.replaces": "it does not"}
+
+    def open(self, home: Path) -> JsonResume:
+        return NeverTwice(home)
+
+
+class NeverTwiceInPlace(InPlace, NeverTwice):
+    pass
+
+
+@only("test_save_replaces", "test_save_load", "test_kill_save", "test_kill_delete")
+class TestNeverTwiceInPlace(ResumeSuite):
+    known_failures: ClassVar = {
+        "resume.save.replaces": "it does not",
+        "resume.kill.save": "a point is written in place",
+        "resume.kill.delete": "a point is written in place, as one is saved again after it was deleted",
+    }
+
+    def open(self, home: Path) -> JsonResume:
+        return NeverTwiceInPlace(home)
+
+
+class Receipts(JsonPaused):
+    """Completing a run returns a receipt with a number and the time."""
+
+    def complete(self, run_id: str, token: str | None = None) -> Any:
+        super().complete(run_id, token)
+        return {"run": run_id, "at": datetime.datetime.now(datetime.UTC).isoformat()}
+
+
+@only("test_complete_ends", "test_kill_complete", "test_race_complete_renew")
+class TestReceipts(PausedSuite):
+    known_failures: ClassVar = {"paused.complete.ends": "it returns a receipt"}
+
+    def open(self, home: Path) -> JsonPaused:
+        return Receipts(home)
+
+
+class ReceiptsInPlace(InPlace, Receipts):
+    pass
+
+
+@only("test_complete_ends", "test_kill_complete")
+class TestReceiptsInPlace(PausedSuite):
+    known_failures: ClassVar = {
+        "paused.complete.ends": "it returns a receipt",
+        "paused.kill.complete": "a run is written in place",
+    }
+
+    def open(self, home: Path) -> JsonPaused:
+        return ReceiptsInPlace(home)
+
+
+class Rolls(Counts):
+    """What is loaded depends on what was loaded before: two runs of it differ."""
+
+    rolled: ClassVar = itertools.count()
+
+    def load(self, run_id: str) -> ResumePoint | None:
+        point = super().load(run_id)
+        return point and point.model_copy(update={"step": next(self.rolled)})
+
+
+@only("test_save_load", "test_kill_save")
+class TestRolls(ResumeSuite):
+    known_failures: ClassVar = {
+        "resume.save.load": "its steps are random",
+        "resume.kill.save": "NOT_MEASURED: two of its runs differ",
+    }
+
+    def open(self, home: Path) -> JsonResume:
+        return Rolls(home)
 
 
 class FirstUse(ResumeSuite):
