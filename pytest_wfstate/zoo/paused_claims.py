@@ -39,7 +39,7 @@ class ClaimOnlyReads(FilePausedStore):
     "ids.refused-by-all ids.claimed ids.claims-never-collide complete.not-anothers complete.not-anothers-after-save",
     "recover.older-than recover.older-than-limit recover.older-than-paused-again recover.age-of-last-claim",
     "recover.bad-age race.save-complete race.claim-complete race.complete-complete race.complete-recover",
-    "race.killed-save race.killed-claim race.killed-complete race.killed-recover race.killed-remove token.kept",
+    "token.kept",
     "token.own token.new complete.token complete.token-lost complete.token-not-handle complete.token-paused-again",
     "complete.token-once token.others token.refused renew.extends renew.lost renew.ended renew.paused-again",
     "race.complete-renew",

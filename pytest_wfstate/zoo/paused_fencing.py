@@ -41,7 +41,7 @@ class TokenOfTheHandle(FilePausedStore):
     "paused",
     "token.own",
     "race.complete-renew race.renew-renew",
-    "race.remove-renew race.killed-renew",
+    "race.remove-renew",
 )
 class TokenForEveryone(FilePausedStore):
     """Any handle returns the token of the present claim.

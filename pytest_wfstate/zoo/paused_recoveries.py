@@ -15,7 +15,7 @@ from pytest_wfstate.zoo.base import known_bad
 @known_bad(
     "paused",
     "recover.paused-again recover.older-than-paused-again race.claim-recover race.complete-recover",
-    "race.recover-recover race.killed-save race.killed-complete renew.paused-again race.killed-renew",
+    "race.recover-recover race.killed-complete renew.paused-again race.killed-renew",
 )
 class RecoverRollsBack(FilePausedStore):
     """Recovery moves each marker back to where it was.

@@ -19,7 +19,7 @@ from pytest_wfstate.zoo.correct_stores import JsonFiles
     "mark.counts-on mark.keeps-agent mark.seen-at-once mark.not-lost mark.after-save mark.after-delete "
     "mark.others mark.long-log mark.values mark.any-id mark.ids-differ mark.wrong-effect mark.bad-id "
     "save.after-marks save.after-delete delete.seen-at-once delete.others aliasing.marked corrupt.heals "
-    "mark.sets-time mark.again-keeps-time mark.too-many save.unsound race.mark-delete",
+    "mark.sets-time mark.again-keeps-time mark.too-many save.unsound",
     paused="save.survives-restart list.sorted list.thousand recover.rearms remove.paused handles.see-each-other "
     "values.falsy values.unicode values.large ids.any-text ids.never-collide aliasing.saved aliasing.loaded "
     "corrupt.stays-local claim.leaves-winner claim.keeps-record claim.replaces save.after-end "
@@ -27,9 +27,9 @@ from pytest_wfstate.zoo.correct_stores import JsonFiles
     "complete.paused-again complete.others values.unknown list.only-paused ids.refused-by-all ids.claimed "
     "ids.claims-never-collide corrupt.heals complete.not-anothers complete.not-anothers-after-save "
     "recover.older-than recover.older-than-limit recover.older-than-paused-again recover.bad-age "
-    "race.complete-recover race.killed-complete race.killed-remove token.others token.refused "
+    "token.others token.refused "
     "renew.extends renew.lost renew.paused-again token.new complete.token complete.token-lost "
-    "complete.token-not-handle complete.token-paused-again complete.token-once race.remove-renew",
+    "complete.token-not-handle complete.token-paused-again complete.token-once",
     resume="save.survives-restart delete.forgets handles.see-each-other values.falsy values.unicode values.large "
     "ids.any-text ids.never-collide aliasing.saved aliasing.loaded corrupt.stays-local save.shorter "
     "save.any-json save.exact-numbers save.others save.after-delete save.elsewhere delete.seen-at-once "
