@@ -50,12 +50,12 @@ class LockSuite(Suite):
         "acquire": RaceRole(lambda name, number: [ACQUIRE(name, _YEARS * 10**number)]),
         "renew": RaceRole(
             lambda name, number: [
-                ACQUIRE(name, _YEARS),
+                ACQUIRE(name, 10 * _YEARS),
                 RENEW(name, LAST_TOKEN, _YEARS * 10**number),
                 RELEASE(name, LAST_TOKEN),
             ]
         ),
-        "release": RaceRole(lambda name, _: [ACQUIRE(name, _YEARS), RELEASE(name, LAST_TOKEN)]),
+        "release": RaceRole(lambda name, _: [ACQUIRE(name, 10 * _YEARS), RELEASE(name, LAST_TOKEN)]),
         "held": RaceRole(lambda name, _: [HELD(name), HELD(name)]),
     }
     afterwards = [B, HELD_B, acquire("c"), HELD("c")]
