@@ -26,6 +26,7 @@ FIRST_TOKEN, NEXT_TOKEN, LAST_TOKEN = ResultOf("acquire", 0), ResultOf("acquire"
 RELEASE_A, RELEASE_LAST = RELEASE("a", FIRST_TOKEN), RELEASE("a", LAST_TOKEN)
 RENEW_A = RENEW("a", FIRST_TOKEN, 60)
 NO_TOKENS = (0, -1, 10**12)
+_YEARS = 10**7  # seconds: a worker that is stalled in a race sees long times go by
 BAD_TIMES = (0, -1, math.nan, math.inf)
 
 
@@ -46,15 +47,15 @@ class LockSuite(Suite):
         ],
     }
     race_roles = {
-        "acquire": RaceRole(lambda name, number: [ACQUIRE(name, LONG * 10**number)]),
+        "acquire": RaceRole(lambda name, number: [ACQUIRE(name, _YEARS * 10**number)]),
         "renew": RaceRole(
             lambda name, number: [
-                acquire(name),
-                RENEW(name, LAST_TOKEN, LONG * 10**number),
+                ACQUIRE(name, 10 * _YEARS),
+                RENEW(name, LAST_TOKEN, _YEARS * 10**number),
                 RELEASE(name, LAST_TOKEN),
             ]
         ),
-        "release": RaceRole(lambda name, _: [acquire(name), RELEASE(name, LAST_TOKEN)]),
+        "release": RaceRole(lambda name, _: [ACQUIRE(name, 10 * _YEARS), RELEASE(name, LAST_TOKEN)]),
         "held": RaceRole(lambda name, _: [HELD(name), HELD(name)]),
     }
     afterwards = [B, HELD_B, acquire("c"), HELD("c")]
