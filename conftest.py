@@ -74,10 +74,14 @@ def use_hypothesis() -> None:
 
 
 @pytest.hookimpl(wrapper=True)
-def pytest_runtest_protocol() -> Generator[None, object, object]:
-    """Do so again after tests that search the whole heap, for which it must not be frozen."""
+def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> Generator[None, object, object]:
+    """Do so again when tests that search the whole heap, for which it must not be frozen, are over.
+
+    Runs of pytest inside pytest collect garbage when they end, so it is worth it after each of them.
+    """
     result = yield
-    if unfreeze.called:
+    is_over = nextitem is not None and nextitem.path != item.path
+    if unfreeze.called and (is_over or "pytester" in getattr(item, "fixturenames", ())):
         unfreeze.reset_mock()
         freeze()
     return result
