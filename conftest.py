@@ -35,6 +35,7 @@ def pytest_configure(config: pytest.Config) -> None:
     Stores sync thousands of times, and the tests do not depend on the disk. With PYTHONDONTWRITEBYTECODE set, every
     process would compile everything again.
     """
+    gc.set_threshold(50_000, 20, 50)  # the usual one scans the tests that were collected again and again
     if hasattr(config, "workerinput"):
         return
     with contextlib.ExitStack() as stack:
@@ -48,16 +49,6 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_xdist_auto_num_workers() -> int:
     """Start three workers for two processors: tests wait for servers and child processes a fifth of the time."""
     return max(2, (os.cpu_count() or 1) * 3 // 2)
-
-
-@pytest.hookimpl(wrapper=True, tryfirst=True)
-def pytest_collection() -> Generator[None, object, object]:
-    """Collect tests without collecting garbage: to scan the tests again and again takes a third of the time."""
-    gc.disable()
-    try:
-        return (yield)
-    finally:
-        gc.enable()
 
 
 def pytest_collection_finish() -> None:
@@ -74,10 +65,14 @@ def use_hypothesis() -> None:
 
 
 @pytest.hookimpl(wrapper=True)
-def pytest_runtest_protocol() -> Generator[None, object, object]:
-    """Do so again after tests that search the whole heap, for which it must not be frozen."""
+def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> Generator[None, object, object]:
+    """Do so again when tests that search the whole heap, for which it must not be frozen, are over.
+
+    Runs of pytest inside pytest collect garbage when they end, so it is worth it after each of them.
+    """
     result = yield
-    if unfreeze.called:
+    is_over = nextitem is not None and nextitem.path != item.path
+    if unfreeze.called and (is_over or "pytester" in getattr(item, "fixturenames", ())):
         unfreeze.reset_mock()
         freeze()
     return result
@@ -86,9 +81,7 @@ def pytest_runtest_protocol() -> Generator[None, object, object]:
 def freeze() -> None:
     """Exclude all objects from garbage collection.
 
-    The collector would scan them again and again, and after a fork every page that it scans is copied. Nor does it run
-    as often: it takes a third of a second to scan them all in tests for which they must not be frozen.
+    The collector would scan them again and again, and after a fork every page that it scans is copied.
     """
-    gc.set_threshold(50_000, 20, 50)
     gc.collect()
     gc.freeze()

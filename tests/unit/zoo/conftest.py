@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Generator
 
 import pytest
 
 from pytest_wfstate.cli.clauses import all_clauses
 from pytest_wfstate.suites import SUITES
+from pytest_wfstate.suites.clauses import clause_of
 from pytest_wfstate.zoo import KNOWN_BAD_STORES
 
 _SLOW = {"kill", "power", "errors", "race", "server", "cancel"}
@@ -25,19 +27,24 @@ def pytest_runtest_makereport(
     return report
 
 
-@pytest.hookimpl(trylast=True)
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+@pytest.hookimpl(tryfirst=True)
+def pytest_pycollect_makeitem(
+    collector: pytest.Module | pytest.Class, name: str, obj: object
+) -> list[pytest.Item] | None:
     """Run each slow clause on one store, and each store on one slow clause and one that it keeps.
 
-    With --wfstate-profile on the command line, run all of them.
+    With --wfstate-profile on the command line, run all of them. What does not run is not collected either: its items
+    would make every process that tests fork larger.
     """
-    if config.getoption("--wfstate-profile") is not None:
-        return
-    left_out = (_slow() - _chosen()) | _kept()
-    deselected = {item for item in items if "unit/zoo/" in item.nodeid and _pair(item) in left_out}
-    if deselected:
-        config.hook.pytest_deselected(items=list(deselected))
-        items[:] = [item for item in items if item not in deselected]
+    if not isinstance(collector, pytest.Class) or collector.config.getoption("--wfstate-profile") is not None:
+        return None
+    clause = clause_of(collector.obj, obj, name)
+    return [] if clause is not None and (collector.obj.__doc__, clause.id) in _left_out() else None
+
+
+@functools.cache
+def _left_out() -> set[tuple[str, str]]:
+    return (_slow() - _chosen()) | _kept()
 
 
 def _slow() -> set[tuple[str, str]]:
@@ -63,8 +70,3 @@ def _kept() -> set[tuple[str, str]]:
         for store in KNOWN_BAD_STORES
         for clause in [kept for kept in core[store.contract] if kept not in store.breaks][1:]
     }
-
-
-def _pair(item: pytest.Item) -> tuple[str, str]:
-    suite = getattr(item, "cls", None)
-    return str(suite.__doc__) if suite else "", str(dict(item.user_properties).get("wfstate_clause"))
