@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import json
-import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
@@ -188,10 +187,11 @@ def _first_of(expected: Sequence[Any], seen: Sequence[Any]) -> str:
     """Say which is the first item that one list has and the other does not have there."""
     pairs = enumerate(zip(expected, seen, strict=False))
     index = next((number for number, pair in pairs if not alike(*pair)), min(len(expected), len(seen)))
-    there = f"item {index} is {short(_json(seen[index]))}" if index < len(seen) else f"item {index} is missing"
-    return f": {there}" + (
-        f", not {short(_json(expected[index]))}" if index < len(expected) and index < len(seen) else ""
-    )
+    if index == len(seen):
+        return f": item {index} is missing"
+    if index == len(expected):
+        return f": item {index} is new"
+    return f": item {index} is {_both(expected[index], seen[index])}"
 
 
 def _both(expected: Any, seen: Any) -> str:
@@ -206,7 +206,8 @@ def _both(expected: Any, seen: Any) -> str:
 
 def _around_difference(expected: str, seen: str) -> str:
     """Format two long texts by what stands where they begin to differ."""
-    start = len(os.path.commonprefix([expected, seen]))
+    pairs = enumerate(zip(expected, seen, strict=False))
+    start = next((place for place, (ours, theirs) in pairs if ours != theirs), min(len(expected), len(seen)))
     first = max(0, start - _WIDTH // 4)
     mine, other = (ascii(text[first : start + _WIDTH // 2]) for text in (seen, expected))
     return f"{mine}, not {other}, at character {start:,}"
