@@ -2,6 +2,7 @@
 
 from pytest_wfstate.contracts.base import Call, Contract, Operation, ResultOf
 from pytest_wfstate.engine.script import RESTART, second_handle
+from pytest_wfstate.specs.random_values import any_json, any_record, any_text, any_value
 from pytest_wfstate.suites.base import Suite
 from pytest_wfstate.suites.clauses import script
 from pytest_wfstate.suites.effects import EffectSuite
@@ -26,6 +27,10 @@ __all__ = [
     "Scenario",
     "SnapshotSuite",
     "Suite",
+    "any_json",
+    "any_record",
+    "any_text",
+    "any_value",
     "race_roles_of",
     "script",
     "second_handle",
