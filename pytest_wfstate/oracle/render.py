@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import itertools
 import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -31,7 +32,8 @@ from pytest_wfstate.oracle.values import Same, alike, exactly, is_json, parts
 
 _WIDTH = 72  # of a value
 _ORDERS = 3  # that are shown of all that were tried
-_LINES = 40  # of calls before the one that is wrong
+_DIFFERENCES = 5  # of two results
+_LINES = 20  # of calls before the one that is wrong
 _LAST = 4  # calls of an order, or before those that are shown
 _AROUND = 16  # calls that ran with those that contradict each other
 _LENGTH = re.compile(r" \([\d,]+ characters\)$")  # of an elided value
@@ -139,7 +141,7 @@ def deviation(seen: Outcome, expected: Outcome) -> str:
         is_same = alike(expected.value, seen.value, in_order=False)
         return "returns a list in another order" if is_same else "returns another list"
     if isinstance(seen.value, dict):
-        return f"returns a record with another {difference(expected.value, seen.value).split(' ')[0]}"
+        return f"returns a record with another {next(differences(expected.value, seen.value)).split(' ')[0]}"
     return f"returns another value: {kinds[0]}"
 
 
@@ -211,7 +213,10 @@ def _difference(expected: Sequence[Outcome], seen: Outcome) -> list[str]:
     values = (expected[0].value, seen.value)
     has_parts = type(values[0]) is type(values[1]) and any(map(_entries, values))
     same = exactly if alike(*values) else alike
-    return [difference(*values, same=same)] if has_parts and not same(*values) else []
+    if same(*values) or not (has_parts or _looks_equal(*values)):
+        return []
+    found = list(itertools.islice(differences(*values, same=same), _DIFFERENCES + 1))
+    return [*found[:_DIFFERENCES], *(["and more"] if len(found) > _DIFFERENCES else [])]
 
 
 def in_words(value: Any) -> str:
@@ -227,22 +232,65 @@ def in_words(value: Any) -> str:
     return short(repr(value))
 
 
-def difference(expected: Any, seen: Any, path: str = "", *, same: Same = alike) -> str:
-    """Name the first place where two plain values differ, with both values."""
-    is_cut = isinstance(expected, list) and isinstance(seen, list) and len(expected) != len(seen)
-    if type(expected) is type(seen) and not is_cut:
-        ours, theirs = _entries(expected), _entries(seen)
-        for key in [*ours, *(key for key in theirs if key not in ours)]:
-            if key not in theirs:
-                return f"{_join(path, key)} is missing"
-            if key not in ours:
-                return f"{_join(path, key)} is new"
-            if not same(ours[key], theirs[key]):
-                return difference(ours[key], theirs[key], _join(path, key), same=same)
+def differences(expected: Any, seen: Any, path: str = "", *, same: Same = alike) -> Iterator[str]:
+    """Yield each place where two plain values differ, with what differs there."""
+    ours, theirs = _entries(expected), _entries(seen)
+    if type(expected) is not type(seen) or not (ours or theirs):
+        yield f"{path or 'it'} is {_both(expected, seen)}"
+        return
+    if isinstance(expected, list) and len(ours) != len(theirs):
+        if max(len(_json(expected)), len(_json(seen))) <= _WIDTH:
+            yield f"{path or 'it'} is {_both(expected, seen)}"
+            return
+        yield f"{path or 'it'} has {len(theirs):,} items, not {len(ours):,}{_first_of(expected, seen, same)}"
+        return
+    differs = False
+    for key in [*ours, *(key for key in theirs if key not in ours)]:
+        if key not in theirs:
+            yield f"{_join(path, key)} is missing"
+        elif key not in ours:
+            yield f"{_join(path, key)} is new"
+        elif not same(ours[key], theirs[key]):
+            yield from differences(ours[key], theirs[key], _join(path, key), same=same)
+        else:
+            continue
+        differs = True
+    if not differs:  # in what is not a part
+        yield f"{path or 'it'} is {_both(expected, seen)}"
+
+
+def _first_of(expected: Sequence[Any], seen: Sequence[Any], same: Same) -> str:
+    """Say which is the first item that one list has and the other does not have there."""
+    pairs = enumerate(zip(expected, seen, strict=False))
+    index = next((number for number, pair in pairs if not same(*pair)), min(len(expected), len(seen)))
+    if index == len(seen):
+        return f": item {index} is missing"
+    if index == len(expected):
+        return f": item {index} is new"
+    return f": item {index} is {_both(expected[index], seen[index])}"
+
+
+def _both(expected: Any, seen: Any) -> str:
+    """Format two values that differ, so that this shows."""
     texts = short(_json(seen)), short(_json(expected))
     if texts[0] == texts[1] and type(expected) is not type(seen):
-        texts = f"{texts[0]} ({type(seen).__name__})", f"{texts[1]} ({type(expected).__name__})"
-    return f"{path or 'it'} is {texts[0]}, not {texts[1]}"
+        return f"{texts[0]} ({type(seen).__name__}), not {texts[1]} ({type(expected).__name__})"
+    if _LENGTH.sub("", texts[0]) == _LENGTH.sub("", texts[1]):
+        return _around_difference(_json(expected), _json(seen))
+    return f"{texts[0]}, not {texts[1]}"
+
+
+def _around_difference(expected: str, seen: str) -> str:
+    """Format two long texts by what stands where they begin to differ."""
+    pairs = enumerate(zip(expected, seen, strict=False))
+    start = next((place for place, (ours, theirs) in pairs if ours != theirs), min(len(expected), len(seen)))
+    first = max(0, start - _WIDTH // 4)
+    mine, other = (ascii(text[first : start + _WIDTH // 2]) for text in (seen, expected))
+    return f"{mine}, not {other}, at character {start:,}"
+
+
+def _looks_equal(expected: Any, seen: Any) -> bool:
+    return _LENGTH.sub("", short(_json(seen))) == _LENGTH.sub("", short(_json(expected)))
 
 
 def _entries(value: Any) -> dict[str, Any]:

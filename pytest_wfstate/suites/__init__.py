@@ -3,6 +3,7 @@
 from pytest_wfstate.contracts.base import Call, Contract, GeneratedValues, Ids, Operation, PossibleEffect, ResultOf
 from pytest_wfstate.engine.script import RESTART, Tick, ViaHandle, second_handle
 from pytest_wfstate.oracle.values import exactly
+from pytest_wfstate.specs.random_values import any_json, any_record, any_text, any_value
 from pytest_wfstate.suites.base import Suite
 from pytest_wfstate.suites.clauses import clause, script, timed
 from pytest_wfstate.suites.context import ClauseContext
@@ -41,6 +42,10 @@ __all__ = [
     "Suite",
     "Tick",
     "ViaHandle",
+    "any_json",
+    "any_record",
+    "any_text",
+    "any_value",
     "clause",
     "corrupted",
     "exactly",

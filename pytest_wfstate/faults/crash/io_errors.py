@@ -17,6 +17,7 @@ from pytest_wfstate.faults.crash.checker import Checker, Sample
 from pytest_wfstate.faults.crash.failing_gate import FailingGate, Failure, all_failures, check_names
 from pytest_wfstate.faults.crash.report import REMEMBERED, REPLAYED
 from pytest_wfstate.faults.crash.shrink import Shrink
+from pytest_wfstate.faults.crash.sqlite_advice import database_of
 from pytest_wfstate.faults.crash.task import NOTHING_WRITTEN, CrashTask
 from pytest_wfstate.faults.crash.unflushed_run import UnflushedRun, WholeRun, failed_to_flush
 from pytest_wfstate.faults.disk.home import HomeImage
@@ -32,8 +33,11 @@ from pytest_wfstate.faults.disk.states import (
 from pytest_wfstate.faults.failures import CatchFailure
 from pytest_wfstate.faults.replay_id import LATE, CrashId, FailedId, ReplayId, TraceChanged
 from pytest_wfstate.faults.sync_async import Steps
+from pytest_wfstate.faults.trace.ops import Create, Fsync, Trace
 
 __tracebackhide__ = True
+
+_PAGE = "docs/crash.md#a-failed-fsync"
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -243,12 +247,27 @@ def _advice(state: State) -> list[str]:
     injected = state.run.injected
     if injected is not None and injected.error == "short":
         return ["A write may take fewer bytes than it was given, and returns how many: write the rest, or raise."]
-    if not state.run.ended:
+    return [] if state.run.ended else advice_on_fsync(state.run.trace)
+
+
+def advice_on_fsync(trace: Trace) -> list[str]:
+    """Return what to do after a failed fsync, which depends on what was not flushed."""
+    node = next((item.node for item in trace.items if isinstance(item, Fsync) and item.failed), None)
+    is_file = node in trace.start.data or any(isinstance(item, Create) and item.node == node for item in trace.items)
+    if node is not None and database_of(trace, node):
         return [
-            "A failed fsync marks dirty pages clean: a second fsync flushes nothing.",
-            "Write everything again, to another file, or raise and acknowledge nothing.",
+            "After a failed fsync, pages that SQLite takes to be on the disk are not, and no later fsync flushes them.",
+            f"Close the connection, and repeat the transaction on a new one, or raise: {_PAGE} shows how.",
         ]
-    return []
+    if node is not None and not is_file:
+        return [
+            "A failed fsync of a folder marks its changes as flushed: a second fsync flushes nothing.",
+            f"Change the folder again before the next fsync, or raise and acknowledge nothing: {_PAGE} shows how.",
+        ]
+    return [
+        "A failed fsync marks dirty pages clean: a second fsync flushes nothing.",
+        f"Write everything again, to another file, or raise and acknowledge nothing: {_PAGE} shows how.",
+    ]
 
 
 def _advice_on_handling(state: State) -> list[str]:

@@ -1,7 +1,7 @@
 """A loopback proxy in front of a server: it counts the messages of clients, and cuts a connection on request.
 
-It knows no protocol. A message is everything a client sends before the server answers, in any number of packets: a
-Redis command, a pipeline, or a PostgreSQL query with its parameters. Logging in counts too.
+It needs to know no protocol, except to name messages. A message is everything a client sends before the server answers,
+in any number of packets: a Redis command, a pipeline, or a PostgreSQL query with its parameters. Logging in counts too.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from typing import Literal, Self
 from urllib.parse import urlsplit
 
 from pytest_wfstate.faults.servers.base import HOST
+from pytest_wfstate.faults.servers.messages import MessageNames
 
 When = Literal["before", "after"]
 
@@ -47,6 +48,8 @@ class Proxy:
         """How many messages clients have sent."""
         self.cuts = 0
         """How many connections `cut` has cut."""
+        self.cut_message = ""
+        """What the message asked for at which a connection was last cut, as far as that is known."""
         self._plan: tuple[When, int] | None = None
         self._then: Callable[[], None] = lambda: None
         self._lock = threading.Lock()
@@ -110,8 +113,9 @@ class Proxy:
             (when, _), self._plan = self._plan, None
             return when
 
-    def _will_cut(self) -> None:
+    def _will_cut(self, message: str) -> None:
         with self._lock:
+            self.cut_message = message
             self.cuts += 1  # first: the call may kill a client, and the wait for it reads this count
         self._then()
 
@@ -125,6 +129,8 @@ class _ProxiedConnection:
         self._server: socket.socket | None = None
         self._is_answered = True
         self._planned: When | None = None
+        self._names = MessageNames()
+        self._message = ""
 
     def run(self, upstream: tuple[str, int]) -> None:
         """Carry bytes both ways until one side is done, or the connection is cut."""
@@ -165,8 +171,9 @@ class _ProxiedConnection:
         if data and self._is_answered:
             self._is_answered = False
             self._planned = self._proxy._next_message()
+            self._message = self._names.name(data)
             if self._planned == "before":
-                self._proxy._will_cut()
+                self._proxy._will_cut(self._message)
                 return False
         server.sendall(data)
         return bool(data)
@@ -174,7 +181,7 @@ class _ProxiedConnection:
     def _carry_answer(self, server: socket.socket) -> bool:
         data = server.recv(_CHUNK)
         if data and self._planned == "after":
-            self._proxy._will_cut()
+            self._proxy._will_cut(self._message)
             return False
         self._is_answered = True
         self._client.sendall(data)

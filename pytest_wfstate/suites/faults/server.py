@@ -175,12 +175,16 @@ class ServerLink:
         self._run.setup(home)
         self._acks.clear()
         cuts = self._proxy.cuts
-        with self._reporting(f"{what} {_MOMENTS[when].format(nth)}."):
+        with self._reporting(lambda: f"{what} {_MOMENTS[when].format(self._number(nth))}."):
             attack(home, when, nth)
             was_sent = self._proxy.cut_nothing()
             if self._proxy.cuts > cuts:
                 self._run.check(Remains(home, list(self._acks)))
         return was_sent
+
+    def _number(self, nth: int) -> str:
+        """Return which message it is, and what it asks for."""
+        return f"{nth} ({self._proxy.cut_message})" if self._proxy.cut_message else str(nth)
 
     def _run_and_cut(self, home: Path, when: When, nth: int) -> None:
         self._proxy.cut(when, nth)
@@ -192,7 +196,7 @@ class ServerLink:
             go()
 
     @contextlib.contextmanager
-    def _reporting(self, what: str) -> Iterator[None]:
+    def _reporting(self, what: Callable[[], str]) -> Iterator[None]:
         """Turn any error into a violation that says what was done."""
         try:
             yield
@@ -201,7 +205,7 @@ class ServerLink:
                 "; ".join(map(repr, itertools.takewhile(lambda ack: isinstance(ack, Acknowledged), self._acks)))
                 or "nothing"
             )
-            raise Violation("\n".join([what, f"acknowledged: {acked}", *failure_lines(error)])) from error
+            raise Violation("\n".join([what(), f"acknowledged: {acked}", *failure_lines(error)])) from error
 
 
 @contextlib.contextmanager

@@ -15,7 +15,9 @@ import pytest
 
 from pytest_wfstate import CheckFails, Crash, CrashResult, Disk, ErrorBug, NotMeasured, TraceChanged
 from pytest_wfstate.faults.bounds import Bounds
+from pytest_wfstate.faults.crash.io_errors import advice_on_fsync
 from pytest_wfstate.faults.replay_id import ReplayId
+from pytest_wfstate.faults.trace.ops import HOME, Fsync, Trace, Tree
 from tests.unit.faults.conftest import Lab, accept
 from tests.unit.faults.disk.notes import read, save, sync, write
 
@@ -140,6 +142,8 @@ class TestStores:
         assert "  then it died    the power was cut, after " in text
         assert "  lost            write of 3 bytes at 0 to note.tmp  " in text
         assert "A failed fsync marks dirty pages clean: a second fsync flushes nothing." in text
+        assert "Write everything again, to another file" in text
+        assert "docs/crash.md#a-failed-fsync shows how" in text
 
     def test_one_that_retries_an_fsync_of_a_folder_is_caught(self, crash: Crash) -> None:
         def sync_home_again(home: Path, text: str) -> None:
@@ -156,6 +160,7 @@ class TestStores:
         assert "  what failed     fsync . (op 6) failed with EIO  " in str(caught.value)
         assert "  lost            rename note.tmp to note  " in str(caught.value)
         assert "acknowledged    'new'" in str(caught.value)
+        assert "Change the folder again before the next fsync" in str(caught.value)
 
     def test_one_that_breaks_afterwards_is_caught(self, crash: Crash) -> None:
         def save_once(home: Path, text: str) -> None:
@@ -430,3 +435,26 @@ def test_a_world_that_was_changed_behind_its_stand_in_is_not_measured(crash: Cra
 
     with pytest.raises(NotMeasured, match="was changed without its stand-in"):
         crash.errors(workload, accept)
+
+
+@pytest.mark.parametrize(
+    ("name", "data", "advice"),
+    [
+        ("note.tmp", b"text", "Write everything again, to another file"),
+        ("db", b"SQLite format 3\0" + bytes(84), "Close the connection, and repeat the transaction on a new one"),
+        ("", b"", "Change the folder again before the next fsync"),
+    ],
+    ids=["file", "database", "folder"],
+)
+def test_advice_on_a_failed_fsync_depends_on_what_was_not_flushed(name: str, data: bytes, advice: str) -> None:
+    start, node = Tree(), HOME
+    if name:
+        node = 1
+        start.entries[HOME, name], start.kinds[node], start.data[node] = node, "file", data
+    lines = advice_on_fsync(Trace(start, [Fsync(node, failed=True)]))
+    assert advice in lines[1]
+    assert lines[1].endswith("docs/crash.md#a-failed-fsync shows how.")
+
+
+def test_the_page_that_the_advice_links_to_has_that_section() -> None:
+    assert "### A failed fsync\n" in (Path(__file__).parents[4] / "docs" / "crash.md").read_text()

@@ -235,3 +235,20 @@ def test_a_lost_clients_lock_is_free_even_if_a_forked_process_still_runs(postgre
         finally:
             os.kill(child, signal.SIGKILL)
             os.waitpid(child, 0)
+
+
+@each
+def test_it_names_the_message_that_it_cut(proxy: Proxy, client: Any, when: When) -> None:
+    proxy.cut(when)
+    with pytest.raises(redis.ConnectionError):
+        client.hset("home:claims", "a", "secret")
+    assert proxy.cut_message == "HSET home:claims a"
+
+
+@each
+def test_it_names_the_statement_that_it_cut(postgres_server: Server, when: When) -> None:
+    with Proxy(postgres_server.url) as proxy, psycopg.connect(proxy.url, autocommit=True) as connection:
+        proxy.cut(when)
+        with pytest.raises(psycopg.OperationalError):
+            connection.execute("select relname from pg_class where relname = %s", ["secret"])
+        assert proxy.cut_message == "SELECT ... FROM pg_class"
