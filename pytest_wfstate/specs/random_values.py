@@ -241,6 +241,10 @@ def _of_type(kind: Any, metadata: Sequence[Any]) -> SearchStrategy[Any]:
     if kind in (None, type(None)):
         return st.none()
     if origin in (typing.Union, types.UnionType):
+        deeper = [arg for arg in args if _may_recur(arg)]
+        others = [_of_type(arg, metadata) for arg in args if arg not in deeper]
+        if _edge.get() is None and deeper and others:
+            return _seldom(_one_of([_of_type(arg, metadata) for arg in deeper]), _one_of(others))
         return _one_of([_of_type(arg, metadata) for arg in args if not _contains_itself(arg)])
     if origin is Literal:
         return _one_of(list(map(st.just, args)))
@@ -254,19 +258,51 @@ def _of_class(kind: Any, args: Sequence[Any], limits: dict[str, Any], whole: Any
         return st.deferred(lambda: _of_model(kind, edge))  # it may contain itself
     if isinstance(kind, type) and issubclass(kind, enum.Enum):
         return _one_of(list(map(st.just, kind)))
-    sizes = _sizes(limits, is_empty=_contains_itself(whole))
-    if kind in (list, set, frozenset):
-        items = _of_type(args[0] if args else Any if kind is list else str, ())
-        return st.lists(items, unique=kind is not list, **sizes).map(kind)
+    if kind is tuple and args and args[-1] is not Ellipsis:
+        return st.tuples(*(_of_type(arg, ()) for arg in args))
+    if kind in (list, set, frozenset, tuple, dict):
+        sizes = _sizes(limits, is_empty=_contains_itself(whole))
+        many = _collections(kind, args, sizes)
+        is_bounded = _edge.get() is not None or sizes["min_size"] > 0 or not _may_recur(whole)
+        return many if is_bounded else _seldom(many, st.builds(kind))
+    known = _KNOWN.get(kind)
+    return known(limits) if known else _from_hypothesis(whole)
+
+
+def _collections(kind: Any, args: Sequence[Any], sizes: dict[str, Any]) -> SearchStrategy[Any]:
     if kind is dict:
         keys, values = args or (str, Any)
         return st.dictionaries(_of_type(keys, ()), _of_type(values, ()), **sizes)
-    if kind is tuple and args and args[-1] is not Ellipsis:
-        return st.tuples(*(_of_type(arg, ()) for arg in args))
-    if kind is tuple:
-        return st.lists(_of_type(args[0] if args else Any, ()), **sizes).map(tuple)
-    known = _KNOWN.get(kind)
-    return known(limits) if known else _from_hypothesis(whole)
+    items = _of_type(args[0] if args else str if kind in (set, frozenset) else Any, ())
+    return st.lists(items, unique=kind in (set, frozenset), **sizes).map(kind)
+
+
+def _seldom(deeper: SearchStrategy[Any], others: SearchStrategy[Any]) -> SearchStrategy[Any]:
+    """Return a strategy that seldom goes deeper: a model that contains itself several times would never end."""
+    return st.sampled_from([others] * 9 + [deeper]).flatmap(lambda chosen: chosen)
+
+
+@functools.lru_cache(512)
+def _may_recur(kind: Any) -> bool:
+    """Whether a type contains a model that contains itself."""
+    return any(model in _models_in(_field_types(model)) for model in _models_in([kind]))
+
+
+def _field_types(model: type[BaseModel]) -> list[Any]:
+    return [field.annotation for field in model.model_fields.values()]
+
+
+def _models_in(kinds: Iterable[Any]) -> set[type[BaseModel]]:
+    """Return the models that values of some types can contain, however deep."""
+    models: set[type[BaseModel]] = set()
+    waiting = list(kinds)
+    while waiting:
+        kind = waiting.pop()
+        waiting += [*typing.get_args(kind), *([kind.__value__] if hasattr(kind, "__value__") else [])]
+        if isinstance(kind, type) and issubclass(kind, BaseModel) and kind not in models:
+            models.add(kind)
+            waiting += _field_types(kind)
+    return models
 
 
 @functools.lru_cache(512)

@@ -12,7 +12,9 @@ from pydantic import BaseModel, Field
 
 from pytest_wfstate.contracts.base import Contract, Operation
 from pytest_wfstate.engine.random_records import chosen_values, operations_with_values, play_values
+from pytest_wfstate.engine.search import search
 from pytest_wfstate.specs import CONTRACTS
+from pytest_wfstate.specs.random_values import any_record, at_edge
 
 RECORDS = [
     pytest.param(contract, operation, id=f"{contract.name}-{operation.name}")
@@ -58,3 +60,26 @@ def test_the_field_that_a_record_is_found_by_stays() -> None:
 def test_the_documents_name_the_strategies() -> None:
     text = (Path(__file__).parents[3] / "docs" / "suites.md").read_text()
     assert all(name in text for name in ("any_record(", "any_json()", "any_text()", "any_value("))
+
+
+class Tree(BaseModel):
+    """Contains itself in four ways."""
+
+    name: str
+    first: Tree | None = None
+    second: Tree | None = None
+    branches: list[Tree] = Field(default_factory=list)
+    by_name: dict[str, Tree] = Field(default_factory=dict)
+
+
+def test_a_model_that_contains_itself_has_records_of_several_depths() -> None:
+    depths: set[int] = set()
+
+    def depth(tree: Tree) -> int:
+        inner = [tree.first, tree.second, *tree.branches, *tree.by_name.values()]
+        return 1 + max((depth(each) for each in inner if each is not None), default=0)
+
+    search(lambda data: depths.add(depth(data.draw(any_record(Tree)))), 60)
+    with at_edge(3):
+        search(lambda data: depths.add(depth(data.draw(any_record(Tree)))), 1)
+    assert {1, 2} <= depths
