@@ -7,6 +7,7 @@ from typing import Any
 
 from pytest_wfstate.contracts.base import Call, Contract, Operation
 from pytest_wfstate.specs.arguments import first_id, only_an_id, st
+from pytest_wfstate.specs.random_values import any_json
 from pytest_wfstate.stores.memory import MemoryHistoryStore
 
 
@@ -25,7 +26,20 @@ def _reads(ids: Sequence[str]) -> Any:
     return only_an_id(ids) | st.sampled_from([(session_id, limit) for session_id in ids for limit in (0, 1, 2, 100)])
 
 
-APPEND = Operation("append", _appends, mutates=True, returns_nothing=True, positional=2, required=True, keys=first_id)
+def _any_items(session_id: str) -> Any:
+    return st.lists(any_json(), min_size=1, max_size=3).map(lambda items: (session_id, items))
+
+
+APPEND = Operation(
+    "append",
+    _appends,
+    mutates=True,
+    returns_nothing=True,
+    positional=2,
+    required=True,
+    keys=first_id,
+    values=_any_items,
+)
 READ = Operation("read", _reads, keywords=("limit",), required=True, keys=first_id)
 POP = Operation("pop", only_an_id, mutates=True, keys=first_id)
 CLEAR = Operation("clear", only_an_id, mutates=True, returns_nothing=True, keys=first_id)

@@ -9,6 +9,7 @@ from typing import Any
 
 from pytest_wfstate.contracts.base import Call, Contract, Operation, PossibleEffect, ResultOf
 from pytest_wfstate.specs.arguments import first_id, st
+from pytest_wfstate.specs.random_values import any_json
 from pytest_wfstate.stores.memory import MemoryQueueStore
 
 _LONG = 3600  # seconds: no take of a test is that long ago, unless its clock is frozen
@@ -34,7 +35,20 @@ def _ends(ids: Sequence[str]) -> Any:
     return st.sampled_from([(item_id, ResultOf("take", nth)) for item_id in ids for nth in (0, -2, -1)])
 
 
-PUT = Operation("put", _puts, mutates=True, returns_nothing=True, positional=2, required=True, keys=first_id)
+def _any_value(item_id: str) -> Any:
+    return any_json().map(lambda value: (item_id, value))
+
+
+PUT = Operation(
+    "put",
+    _puts,
+    mutates=True,
+    returns_nothing=True,
+    positional=2,
+    required=True,
+    keys=first_id,
+    values=_any_value,
+)
 TAKE = Operation("take", _nothing, mutates=True, positional=0, required=True)
 DONE = Operation("done", _ends, mutates=True, keywords=("token",), keys=first_id, in_storms=False)
 RETRY = Operation("retry", _ends, mutates=True, keywords=("token",), keys=first_id, in_storms=False)

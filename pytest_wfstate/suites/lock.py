@@ -63,7 +63,7 @@ class LockSuite(Suite):
     # A lock is no record, so these mean nothing.
     test_load_missing = test_save_load = test_save_replaces = test_save_survives_restart = NO_CLAUSE
     test_handles_see_each_other = test_aliasing_saved = test_aliasing_loaded = NO_CLAUSE
-    test_values_falsy = test_values_unicode = test_values_large = NO_CLAUSE
+    test_values_falsy = test_values_unicode = test_values_large = test_values_any = NO_CLAUSE
 
     test_acquire_free = script(
         "core", "A lock is free until it is acquired.", HELD_A, A, HELD_A, HELD_B, B, HELD_B, RESTART, HELD("c")

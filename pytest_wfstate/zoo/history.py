@@ -131,7 +131,7 @@ class PopsTheOldest(JsonHistory):
 
 @known_bad(
     "history",
-    "pop.empty append.nothing pop.elsewhere clear.elsewhere kill.pop race.pop-clear power.pop",
+    "pop.empty append.nothing pop.elsewhere clear.elsewhere",
     "errors.pop",
 )
 class PopWantsAnItem(JsonHistory):

@@ -158,7 +158,7 @@ class GreaterWillDo(JsonLock):
 @known_bad(
     "lock",
     "release.any-handle acquire.survives-restart token.grows-after-restart held.elsewhere",
-    "renew.holds renew.free token.wrong acquire.bad-time release.late kill.acquire",
+    "renew.holds renew.free token.wrong acquire.bad-time release.late",
     "power.acquire kill.release power.release",
 )
 class OnlyItsOwnHandle(JsonLock):

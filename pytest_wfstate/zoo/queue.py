@@ -200,7 +200,7 @@ class PutReplaces(JsonQueue):
                 entry["value"] = self.checked_value(value)
 
 
-@known_bad("queue", "put.taken race.put-take race.put-done")
+@known_bad("queue", "put.taken race.put-done")
 class PutLooksAtWaitingOnly(JsonQueue):
     """Putting an id that is taken adds it a second time. A retry after a timeout is work done twice."""
 
@@ -290,8 +290,8 @@ class KeepsTheCallersValue(JsonQueue):
 
 @known_bad(
     "queue",
-    "done.token-lost done.token-once retry.token-lost retry.token-once token.others kill.done",
-    "power.done kill.retry power.retry race.take-done race.done-done race.done-recover",
+    "done.token-lost done.token-once retry.token-lost retry.token-once token.others",
+    "power.done power.retry race.take-done race.done-done race.done-recover",
 )
 class IdsAreEnough(JsonQueue):
     """Tokens are not compared. A worker that was taken for dead ends the work of the one that took over."""
@@ -309,7 +309,7 @@ class TokenOfTheItem(JsonQueue):
         return f"token-{entry['id']}"
 
 
-@known_bad("queue", "token.others race.take-done race.done-done")
+@known_bad("queue", "token.others race.take-done")
 class AnyTokenWillDo(JsonQueue):
     """A token ends whatever item is named with it. A mix-up in a worker ends the work of another."""
 

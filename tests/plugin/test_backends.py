@@ -196,7 +196,8 @@ def test_every_store_is_closed_after_its_test(
     pytester: pytest.Pytester, run: Run, monkeypatch: pytest.MonkeyPatch, outcome: str
 ) -> None:
     closed = []
-    names = [(module, name) for module in (memory, file, sql) for name in module.__all__ if name.endswith("Store")]
+    kept = tuple(FIXTURES.values())
+    names = [(module, name) for module in (memory, file, sql) for name in module.__all__ if name.endswith(kept)]
     stores = [getattr(module, name) for module, name in names]
     for store in stores:
         monkeypatch.setattr(store, "close", lambda self: closed.append(type(self)))

@@ -21,7 +21,9 @@ assert pytest.main({{options!r}}) == 0
 {LOADED}
 """
 
-LIGHT = "errors faults faults.bounds labs labs.options plugin report report.terminal stores stores.backends"
+LIGHT = (
+    "errors faults faults.bounds labs labs.options plugin report report.failures report.terminal stores stores.backends"
+)
 LIGHT_MODULES = ["pytest_wfstate", *(f"pytest_wfstate.{name}" for name in LIGHT.split())]
 
 

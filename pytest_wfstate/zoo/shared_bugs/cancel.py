@@ -6,11 +6,12 @@ import asyncio
 import contextlib
 import functools
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, ClassVar
 
 from pytest_wfstate.zoo.base import known_bad
+from pytest_wfstate.zoo.correct_generic_stores import CORRECT_GENERIC_STORES
 from pytest_wfstate.zoo.correct_stores import CORRECT_STORES
 
 _METHODS = {
@@ -22,6 +23,9 @@ _METHODS = {
     "resume": ("cancel.save", "cancel.delete"),
     "runs": ("cancel.create", "cancel.update", "cancel.delete", "cancel.upsert"),
     "snapshots": ("cancel.save", "cancel.fork"),
+    "history": ("cancel.append", "cancel.pop", "cancel.clear"),
+    "queue": ("cancel.put", "cancel.take", "cancel.done", "cancel.retry", "cancel.recover", "cancel.takeover"),
+    "lock": ("cancel.acquire", "cancel.renew", "cancel.release"),
 }
 
 
@@ -48,11 +52,13 @@ class Awaited:
         return call()
 
 
-def _known_bad_when_cancelled(**left_out: str) -> Callable[[type[Awaited]], type[Awaited]]:
+def _known_bad_when_cancelled(
+    stores: Mapping[str, type] = CORRECT_STORES, **left_out: str
+) -> Callable[[type[Awaited]], type[Awaited]]:
     """Register a bug for each contract. It breaks all its clauses, but those that are left out."""
 
     def register(bug: type[Awaited]) -> type[Awaited]:
-        for contract, correct in CORRECT_STORES.items():
+        for contract, correct in stores.items():
             breaks = [clause for clause in _METHODS[contract] if clause not in left_out.get(contract, "").split()]
             store = type(bug.__name__, (bug,), {"__doc__": bug.__doc__, "correct": correct})
             known_bad(contract, *breaks)(store)
@@ -61,7 +67,7 @@ def _known_bad_when_cancelled(**left_out: str) -> Callable[[type[Awaited]], type
     return register
 
 
-@_known_bad_when_cancelled()
+@_known_bad_when_cancelled({**CORRECT_STORES, **CORRECT_GENERIC_STORES})
 class KeepsItsLock(Awaited):
     """Calls of one process take turns. Whatever error a call ends in, it gives its turn back: any Exception, that is.
 

@@ -26,9 +26,9 @@ from pytest_wfstate.zoo.correct_stores import JsonFiles, R
     "renew.paused-again complete.token-paused-again complete.token-once token.others token.refused",
     resume="load.missing save.load delete.forgets delete.idempotent ids.never-collide save.after-delete "
     "delete.seen-at-once delete.others load.before-folder corrupt.heals save.unsound random.calls",
-    runs="load.missing save.load steps.missing delete.forgets delete.idempotent values.falsy values.unicode "
-    "values.large ids.never-collide update.unknown update.steps-alone update.after-delete upsert.whole "
-    "upsert.before-run upsert.others upsert.seen-at-once steps.begin-anew delete.steps-alone delete.seen-at-once "
+    runs="load.missing save.load steps.missing delete.forgets delete.idempotent "
+    "ids.never-collide update.unknown update.steps-alone update.after-delete "
+    "upsert.before-run steps.begin-anew delete.steps-alone delete.seen-at-once "
     "ids.steps-never-collide ids.never-joined corrupt.heals random.calls",
     snapshots="load.missing save.load ids.never-collide load.exact workflows.apart fork.any-step fork.source-untouched "
     "fork.workflow fork.missing values.refused fork.missing-named ids.never-joined random.calls",
@@ -160,7 +160,7 @@ class SavesUnchecked(JsonFiles):
         return record.model_copy(deep=True) if isinstance(record, kind) else super().checked(kind, record)
 
 
-@shared_bug(paused="list.thousand", runs="list.thousand steps.many")
+@shared_bug(paused="list.thousand", runs="list.thousand steps.many", queue="list.thousand")
 class ListsAHundred(JsonFiles):
     """A list has at most a hundred items, as a page of a database client does. The hundred-first is never resumed."""
 
@@ -171,7 +171,14 @@ class ListsAHundred(JsonFiles):
         return super().list_steps(run_task_id)[:100]  # type: ignore[misc, no-any-return]
 
 
-@shared_bug(paused="values.any", resume="values.any", runs="values.any", snapshots="values.any")
+@shared_bug(
+    paused="values.any",
+    resume="values.any",
+    runs="values.any",
+    snapshots="values.any",
+    history="values.any",
+    queue="values.any",
+)
 class FloatsAreRounded(JsonFiles):
     """Floats are kept with 15 significant digits, as a DECIMAL column may. A sum of prices differs in its last bit."""
 
