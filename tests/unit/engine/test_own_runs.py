@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -46,8 +46,19 @@ class KeyboardError(RuntimeError):
     pass
 
 
+_DRIVERS: list[Driver] = []
+
+
+@pytest.fixture(autouse=True)
+def _closed() -> Iterator[None]:
+    yield
+    while _DRIVERS:
+        _DRIVERS.pop().close()
+
+
 def own_runs(new: Callable[[], Any], contract: Contract = PAUSED) -> OwnRuns:
     driver = Driver(operations=contract.operations)
+    _DRIVERS.append(driver)
 
     def open_new() -> Handles:
         store = new()
