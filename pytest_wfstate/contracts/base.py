@@ -52,6 +52,8 @@ class ResultOf:
     name: str
     nth: int = -1
     """Which of those that it returned: 0 is the first, -1 the last."""
+    of: tuple[Any, ...] = ()
+    """Only calls count whose arguments begin with these. Tokens that count up are the same for different ids."""
 
 
 class GeneratedValues:

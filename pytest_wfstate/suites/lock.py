@@ -22,7 +22,7 @@ def _steps(*steps: Step | Tick) -> tuple[Any, ...]:
 A, B = acquire("a"), acquire("b")
 MINUTE = ACQUIRE("a", 60)
 HELD_A, HELD_B = HELD("a"), HELD("b")
-FIRST_TOKEN, NEXT_TOKEN, LAST_TOKEN = ResultOf("acquire", 0), ResultOf("acquire", 1), ResultOf("acquire")
+FIRST_TOKEN, NEXT_TOKEN, LAST_TOKEN = (ResultOf("acquire", nth, of=("a",)) for nth in (0, 1, -1))
 RELEASE_A, RELEASE_LAST = RELEASE("a", FIRST_TOKEN), RELEASE("a", LAST_TOKEN)
 RENEW_A = RENEW("a", FIRST_TOKEN, 60)
 NO_TOKENS = (0, -1, 10**12)
@@ -51,11 +51,13 @@ class LockSuite(Suite):
         "renew": RaceRole(
             lambda name, number: [
                 ACQUIRE(name, 10 * _YEARS),
-                RENEW(name, LAST_TOKEN, _YEARS * 10**number),
-                RELEASE(name, LAST_TOKEN),
+                RENEW(name, ResultOf("acquire", of=(name,)), _YEARS * 10**number),
+                RELEASE(name, ResultOf("acquire", of=(name,))),
             ]
         ),
-        "release": RaceRole(lambda name, _: [ACQUIRE(name, 10 * _YEARS), RELEASE(name, LAST_TOKEN)]),
+        "release": RaceRole(
+            lambda name, _: [ACQUIRE(name, 10 * _YEARS), RELEASE(name, ResultOf("acquire", of=(name,)))]
+        ),
         "held": RaceRole(lambda name, _: [HELD(name), HELD(name)]),
     }
     afterwards = [B, HELD_B, acquire("c"), HELD("c")]

@@ -53,3 +53,11 @@ def test_results_of_other_methods_are_not_mixed_up() -> None:
     results.add(Call("fork"), Returned("run-2"))
 
     assert results.resolve(Call("renew", (ResultOf("token"), ResultOf("fork")))).args == ("one", "run-2")
+
+
+def test_a_token_may_be_that_of_a_call_about_one_id() -> None:
+    acquired = [("b", 1), ("a", 2), ("b", 3)]
+    results = Results((Call("acquire", (name, 60)), Returned(token)) for name, token in acquired)
+    of_a, of_c = (Call("release", (name, ResultOf("acquire", of=(name,)))) for name in "ac")
+    assert results.resolve(of_a).args == ("a", 2)
+    assert results.resolve(of_c).args == ("c", NOTHING)
