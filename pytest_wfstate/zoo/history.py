@@ -15,7 +15,6 @@ from pytest_wfstate.zoo.correct_generic_stores import JsonHistory
     "append.adds save.survives-restart read.limit pop.newest handles.see-each-other",
     "values.falsy values.unicode values.large append.again append.any-json",
     "append.exact-numbers append.many append.elsewhere append.others pop.falsy pop.elsewhere",
-    "race.append-clear",
 )
 class NewestFirst(JsonHistory):
     """New items are put in front, where a page shows them first. The model reads its conversation backwards."""
@@ -59,7 +58,6 @@ class TakesAnythingApart(JsonHistory):
 @known_bad(
     "history",
     "append.any-json values.falsy append.exact-numbers append.many pop.falsy",
-    "race.append-clear",
 )
 class TextsAndObjects(JsonHistory):
     """An item that is not a message is stored as text, because all were at first. A number comes back as text."""

@@ -12,7 +12,7 @@ from pytest_wfstate.zoo.base import known_bad
 from pytest_wfstate.zoo.correct_generic_stores import JsonLock
 
 
-@known_bad("lock", "acquire.held kill.acquire power.acquire")
+@known_bad("lock", "acquire.held")
 class ItsOwnAgain(JsonLock):
     """A handle that holds a lock acquires it again, as if it were reentrant. Two of its threads are let in."""
 
@@ -80,7 +80,7 @@ class HeldUntilItExpires(JsonLock):
     "lock",
     "token.grows token.grows-after-restart release.frees release.once release.any-handle",
     "held.elsewhere renew.free acquire.expired release.late release.expired renew.extends",
-    "renew.expired renew.late race.acquire-renew race.acquire-release",
+    "renew.expired renew.late",
 )
 class HashedTokens(JsonLock):
     """Tokens are hashes. What receives two of them cannot tell which worker is late."""
@@ -100,7 +100,7 @@ class TokensAsText(JsonLock):
 @known_bad(
     "lock",
     "token.grows token.grows-after-restart release.frees release.once release.any-handle",
-    "held.elsewhere renew.free race.acquire-renew race.acquire-release",
+    "held.elsewhere renew.free",
 )
 class TokensStartAgain(JsonLock):
     """The record of a lock is deleted when it is released. The next holder has the same token."""
@@ -159,7 +159,6 @@ class GreaterWillDo(JsonLock):
     "lock",
     "release.any-handle acquire.survives-restart token.grows-after-restart held.elsewhere",
     "renew.holds renew.free token.wrong acquire.bad-time release.late",
-    "power.acquire kill.release power.release",
 )
 class OnlyItsOwnHandle(JsonLock):
     """Only the handle that acquired a lock can release it. A worker that hands its work on leaves the lock behind."""

@@ -86,8 +86,7 @@ class TakesItsOwnAgain(JsonQueue):
 @known_bad(
     "queue",
     "done.ends token.new size.waiting put.after-done take.elsewhere done.after-restart",
-    "done.others done.token-once retry.token-lost kill.retry power.retry kill.takeover",
-    "power.takeover race.done-recover",
+    "done.others done.token-once retry.token-lost",
 )
 class DoneWaitsAgain(JsonQueue):
     """An item that is done only loses its token. It is taken again, and the customer is charged twice."""
@@ -291,7 +290,7 @@ class KeepsTheCallersValue(JsonQueue):
 @known_bad(
     "queue",
     "done.token-lost done.token-once retry.token-lost retry.token-once token.others",
-    "power.done power.retry race.take-done race.done-done race.done-recover",
+    "power.done power.retry race.take-done",
 )
 class IdsAreEnough(JsonQueue):
     """Tokens are not compared. A worker that was taken for dead ends the work of the one that took over."""
@@ -320,8 +319,7 @@ class AnyTokenWillDo(JsonQueue):
 
 @known_bad(
     "queue",
-    "done.after-restart put.taken take.elsewhere retry.token-lost token.new power.done",
-    "kill.retry power.retry kill.takeover power.takeover kill.done",
+    "done.after-restart put.taken take.elsewhere retry.token-lost token.new",
 )
 class OnlyItsOwnHandle(JsonQueue):
     """Only the handle that took an item can end it. A worker that was restarted has to do the work again."""

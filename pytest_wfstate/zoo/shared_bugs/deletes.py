@@ -12,7 +12,7 @@ from pytest_wfstate.zoo.correct_stores import JsonFiles
 
 @shared_bug(
     paused="remove.idempotent remove.others recover.older-than-paused-again race.remove-renew",
-    history="clear.idempotent kill.clear power.clear errors.clear",
+    history="clear.idempotent",
 )
 class DeleteWantsIt(JsonFiles):
     """Deleting a missing record raises an error. When two processes clean up after a crash, the second one fails."""
