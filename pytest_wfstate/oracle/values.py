@@ -341,7 +341,10 @@ def match(expected: Sequence[Any], seen: Sequence[Any], same: Same) -> bool:
                     return True
         return False
 
-    return len(expected) == len(seen) and all(pair(index, set()) for index in range(len(expected)))
+    if len(expected) != len(seen):
+        return False
+    in_order = all(map(same, expected, seen))  # most often, and trying all pairs takes long
+    return in_order or all(pair(index, set()) for index in range(len(expected)))
 
 
 @functools.cache
