@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import gc
+import os
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -15,6 +17,8 @@ from pytest_wfstate.errors import AdapterError, CannotCompare, StoreTimeout
 from pytest_wfstate.oracle.history import Outcome, Refused
 
 __tracebackhide__ = True
+
+_listdir = os.listdir  # the real one, whatever stands in for it
 
 FIRST = "store"
 """The handle that calls go through unless a step names another."""
@@ -31,6 +35,11 @@ class OpenStore:
     close: Callable[[], object]
     has_close: bool = True
     """Whether there is anything that closing it does."""
+
+    def finish(self) -> bool:
+        """Close it. Return whether that did anything."""
+        self.close()
+        return self.has_close
 
 
 def open_store(
@@ -87,9 +96,12 @@ class Handles:
         self.driver = driver
         self._errors = errors
         self._stores: dict[str, OpenStore] = {}
+        self._before = 0
+        """How many descriptors were open before the first handle was."""
 
     def __getitem__(self, handle: str) -> Any:
         if handle not in self._stores:
+            self._before = self._before if self._stores else _descriptors()
             self._stores[handle] = self._open()
         return self._stores[handle].store
 
@@ -113,10 +125,17 @@ class Handles:
         return self.driver.has(self[handle], name)
 
     def restart(self) -> None:
-        """Close all handles; each is opened again when it is next used."""
+        """Close all handles; each is opened again when it is next used.
+
+        A store without a method that closes it closes its files as garbage. That must not be at some later time: a
+        connection to SQLite writes then, and deletes files by names that others have by then.
+        """
+        is_closed = True
         while self._stores:
-            _, opened = self._stores.popitem()
-            opened.close()
+            is_closed &= self._stores.popitem()[1].finish()
+        for generation in range(3):  # what was just used is young, and to look at all that is old takes long
+            if not is_closed and _descriptors() > self._before:
+                gc.collect(generation)
 
     def __enter__(self) -> Handles:
         return self
@@ -125,6 +144,14 @@ class Handles:
         # An error while closing would only hide the failure before it.
         with contextlib.suppress(Exception) if error else contextlib.nullcontext():
             self.restart()
+
+
+def _descriptors() -> int:
+    """Return how many descriptors this process has open, as far as the system tells."""
+    try:
+        return len(_listdir("/proc/self/fd"))
+    except OSError:
+        return 0
 
 
 def close(store: Any) -> Any:

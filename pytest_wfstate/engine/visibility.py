@@ -36,6 +36,12 @@ def need_visible(
         raise NotMeasured(f"nothing could be seen, as {names} returned the same with {made} and without")
 
 
+def is_shown(model: ReferenceModel, before: Sequence[Step], calls: Sequence[Call], reads: Sequence[Call]) -> bool:
+    """Whether reads show that calls were made, or how often."""
+    first, last = (_shown(model, before, made, reads) for made in ((), calls))
+    return any(not model.is_alike(one, other, read.name) for one, other, read in zip(first, last, reads, strict=True))
+
+
 def _telling(model: ReferenceModel, before: Sequence[Step], calls: Sequence[Call], reads: Sequence[Call]) -> set[str]:
     """Return the methods that do not always show the same: on an empty store, before the calls and after them."""
     empty, first, last = (_shown(model, *made, reads) for made in (((), ()), (before, ()), (before, calls)))

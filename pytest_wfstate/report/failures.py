@@ -87,7 +87,7 @@ def group_lines(failures: Sequence[Failure]) -> list[str]:
     lines = [_line(group) for group in groups[:_MOST_GROUPS]]
     lines[0] += ": fix this first"
     hidden = len(groups) - len(lines)
-    return [*lines, f"and {hidden} more causes"] if hidden else lines
+    return [*lines, f"and {hidden} more cause{'s' if hidden > 1 else ''}"] if hidden else lines
 
 
 def _line(group: Sequence[Failure]) -> str:

@@ -56,15 +56,14 @@ class Suite:
     refusals: ClassVar[tuple[type[Exception], ...]] = ()
     """Errors of the store's own by which it refuses a call, besides ValueError, LookupError and TypeError."""
 
-    def open(self, home: Path) -> Any:
+    def open(self, home: Path) -> Any:  # noqa: ARG002
         """Open a new handle on whatever is kept at `home`, a folder. It is called again after each crash.
 
         The folder's name is letters and digits, unique, and the same each time: a store on a server can use it as a
         prefix. A context manager that gives the store is entered here, and left when the handle is closed.
         """
-        raise NotImplementedError(
-            f"{type(self).__name__} has no method open(self, home). Write one: it opens the store."
-        )
+        text = f"{type(self).__name__} has no method open(self, home). Write one: it opens the store."
+        raise pytest.fail.Exception(text, pytrace=False)
 
     def close(self, store: Any) -> Any:
         """Close a handle: call its `aclose()` or `close()`, if it has one."""

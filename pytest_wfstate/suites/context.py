@@ -19,7 +19,7 @@ from pytest_wfstate.engine.driver import NOT_SUPPORTED, Driver
 from pytest_wfstate.engine.handles import FIRST, Handles, OpenStore, open_store
 from pytest_wfstate.engine.own_runs import OwnRuns
 from pytest_wfstate.engine.script import Later, ScriptRun, Step, Tick, ViaHandle
-from pytest_wfstate.errors import Violation, cause_of
+from pytest_wfstate.errors import Violation, blamed, cause_of
 from pytest_wfstate.faults.frozen_clock import START, frozen_clock
 from pytest_wfstate.faults.report_text import failure_lines
 from pytest_wfstate.faults.servers.proxy import Proxy
@@ -340,7 +340,9 @@ class ClauseContext:
         try:
             opened = self.open(home)
         except Exception as error:
-            self._need_first_failure(f"raises {type(error).__name__}")
+            what = f"raises {type(error).__name__}"
+            self._need_first_failure(what)
+            blamed(error, f"open() {what}")
             raise
         if opened.store is None:
             self._need_first_failure("returned None")
@@ -426,7 +428,8 @@ class ClauseContext:
     def _need_first_failure(self, what: str) -> None:
         """Raise `NotOpened` if another test of the class has already shown why the store cannot be opened."""
         if self.facts.fails_to_open and not self.facts.has_opened:
-            raise NotOpened(f"open() {what}: see the first failure of this class", pytrace=False) from None
+            text = f"open() {what}: see the first failure of this class"
+            raise blamed(NotOpened(text, pytrace=False), f"open() {what}") from None
         self.facts.fails_to_open |= not self.facts.has_opened
 
 

@@ -134,7 +134,7 @@ def test_both_summary_lines_count_alike(pytester: pytest.Pytester, run: Run) -> 
 @pytest.mark.parametrize(
     ("body", "line"),
     [
-        ("pass", "E*TestStore has no method open(self, home). Write one*"),
+        ("pass", "TestStore has no method open(self, home). Write one*"),
         ("def open(self, home): pass", "TestStore.open() returned None. It must return the store."),
     ],
 )

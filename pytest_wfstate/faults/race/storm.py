@@ -14,7 +14,6 @@ import random
 import signal
 import threading
 import time
-import traceback
 from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
@@ -23,6 +22,7 @@ from typing import Any
 from pytest_wfstate.faults.forking import dumps, fork, loads
 from pytest_wfstate.faults.patience import Patience
 from pytest_wfstate.faults.real_clock import now
+from pytest_wfstate.faults.report_text import error_lines
 
 __tracebackhide__ = True
 
@@ -269,8 +269,8 @@ class _StormProcess:
             return  # the test has ended
         except WorkerLost as lost:
             self._report("lost", str(lost))
-        except BaseException:
-            self._report("lost", traceback.format_exc())
+        except BaseException as error:
+            self._report("lost", "\n".join(error_lines(error)))
 
     def _make_call(self, call: Any, do: Callable[[Any], Any]) -> None:
         if call == PAUSE:

@@ -26,6 +26,11 @@ __tracebackhide__ = True
 
 Files = dict[Path, bytes]
 
+_NO_FILE = (
+    "no file holds this record and nothing else, so it cannot be damaged alone. Write corrupt(self, home, id), which "
+    "makes the record of one id unreadable"
+)
+
 
 def clauses_for(suite: type) -> dict[str, Test]:
     """Make the clause of a suite that says what repairs a record."""
@@ -73,7 +78,7 @@ def damage_change(context: ClauseContext, home: Path, damage: Callable[[Path], N
         context.need_files("write corrupt(self, home, id), which damages the record of one id")
         changed = [path for path, data in _files(home).items() if data != before.get(path)]
         if len(changed) != 1:
-            pytest.skip("no single file holds the record. Write corrupt(self, home, id), which damages that of one id")
+            pytest.skip(_NO_FILE)
         damage(changed[0])
 
 
@@ -96,6 +101,7 @@ def corrupted(context: ClauseContext, damage: Callable[[Path], None] = truncate)
             context.need_files("write corrupt(self, home, id), which damages the record of one id")
             damage(_own_file(empty, others, _files(home)))
         script.timeline.states += without
+        script.timeline.lines.append("-- the record of 'a' is damaged --")
         yield handles, script
 
 
@@ -124,5 +130,5 @@ def _own_file(empty: Files, others: Files, now: Files) -> Path:
     shared = {path for path in others if others[path] != empty.get(path)}
     own = [path for path in now if now[path] != others.get(path) and path not in shared]
     if len(own) != 1:
-        pytest.skip("no single file holds the record. Write corrupt(self, home, id), which damages that of one id")
+        pytest.skip(_NO_FILE)
     return own[0]

@@ -54,12 +54,14 @@ def _fail_reads(self: Suite) -> None:
     context = self.context
     context.need_files("its reads cannot be made to fail")
     write = self.contract.write
-    scenario = Scenario(context.reads("a"), before=[write("a", 1), write("b", 2)])
+    before = [write("a", 1), write("b", 2)]
+    # Each by itself: what one has read, a handle may remember for the next.
+    scenarios = [Scenario([read], before=before) for read in context.reads("a")]
     lab = context.crash_lab
-    lab.divide(1)
+    lab.divide(len(scenarios))
     inject(
         context,
-        [CrashRun(context, scenario, lab.ack)],
+        [CrashRun(context, scenario, lab.ack) for scenario in scenarios],
         lambda run: lab.errors(run.retrying_workload, run.check, setup=run.setup, errors=("EIO",)),
     )
 

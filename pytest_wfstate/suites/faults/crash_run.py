@@ -21,7 +21,7 @@ from pytest_wfstate.engine.handles import FIRST, Handles
 from pytest_wfstate.engine.own_runs import OwnRuns, learning, own_problem
 from pytest_wfstate.engine.results import Results
 from pytest_wfstate.engine.script import RESTART, ScriptRun, Step, ViaHandle
-from pytest_wfstate.engine.visibility import need_visible
+from pytest_wfstate.engine.visibility import is_shown, need_visible
 from pytest_wfstate.errors import blamed
 from pytest_wfstate.faults.crash.failing_gate import Reaction
 from pytest_wfstate.labs.crash import Disk
@@ -122,8 +122,11 @@ class CrashRun:
 
     @property
     def may_write_nothing(self) -> bool:
-        """Whether the store refuses all calls, which then need not change anything."""
-        return isinstance(self._judge.model, OwnRuns) and all(self._refusals[: len(self._calls)])
+        """Whether the calls need not change anything: the store refuses them all, or nothing shows them afterwards."""
+        if isinstance(self._judge.model, OwnRuns):
+            return all(self._refusals[: len(self._calls)])
+        scenario, model = self._scenario, self._context.new_model(in_order=False)
+        return not is_shown(model, scenario.before, self._calls, [*scenario.first, *self._contract.observe(IDS)])
 
     def rehearse_alone(self) -> None:
         """Make all calls without a crash, twice, and from now on judge by what the store does then.

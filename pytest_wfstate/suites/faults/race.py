@@ -142,7 +142,7 @@ def _race_in_memory(context: ClauseContext, run: RaceRun, *, crash: bool) -> Non
 def _race_for_real(context: ClauseContext, run: RaceRun, processes: Callable[[], Storm], *, crash: bool) -> None:
     """Race two processes where nothing can be interleaved, which finds races only by chance; the report says so."""
     if crash:
-        pytest.skip("this backend cannot be paused at exact operations; `race.storm` covers it.")
+        pytest.skip("this backend cannot be paused at exact operations: kill workers at random with race.storm instead")
     context.report("raced", ["by real processes, which find by chance what schedules would find for certain"])
     run.run_rounds(_ROUNDS[context.profile], processes())
 
