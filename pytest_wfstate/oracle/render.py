@@ -260,7 +260,7 @@ def differences(expected: Any, seen: Any, path: str = "", *, same: Same = alike)
 
 
 def _first_of(expected: Sequence[Any], seen: Sequence[Any], same: Same) -> str:
-    """Say which is the first item that one list has and the other does not have there."""
+    """Return in words where two lists of different lengths begin to differ."""
     pairs = enumerate(zip(expected, seen, strict=False))
     index = next((number for number, pair in pairs if not same(*pair)), min(len(expected), len(seen)))
     if index == len(seen):
